@@ -1,0 +1,1 @@
+"""Thin commands, one file a command group."""

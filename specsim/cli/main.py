@@ -1,0 +1,96 @@
+"""The `specsim` command: gathers the command groups and turns a person's mistakes into one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+
+from specsim.errors import InputError
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="specsim",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def specsim() -> None:
+    """How should speculative decoding be controlled, and what is it worth?
+
+    Record a trace once, replay any policy on it, run the same controller live.
+    """
+
+
+@app.command()
+def version() -> None:
+    """Print the version of specsim and of what it computes with."""
+    import platform
+    from importlib import metadata
+
+    import numpy
+
+    try:
+        own = metadata.version("specsim-llm")
+    except metadata.PackageNotFoundError:
+        from specsim import __version__ as own
+    typer.echo(f"specsim {own} (Python {platform.python_version()}, numpy {numpy.__version__})")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code.
+
+    arguments   without the program's name (None: of the process)
+
+    Exit code 0 is success, 2 something a person gave, 130 an interrupt. A fault of specsim itself keeps
+    its traceback: hiding it would only make it harder to report.
+    """
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        result = app(args=arguments, prog_name="specsim", standalone_mode=False)
+    except InputError as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except typer.Abort:
+        return INTERRUPTED
+    except Exception as error:
+        if not _is_usage_error(error):
+            raise
+        return _complain_of_usage(error)
+    return result if isinstance(result, int) else 0
+
+
+def _complain(message: str) -> int:
+    print(f"specsim: error: {' '.join(message.split())}", file=sys.stderr)
+    return USAGE_ERROR
+
+
+def _is_usage_error(error: Exception) -> bool:
+    """Whether the argument parser raised it; by shape, because its classes move between Typer releases."""
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def _complain_of_usage(error: Any) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return USAGE_ERROR
+    context = getattr(error, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context is not None else ""
+    return _complain(f"{error.format_message().rstrip('.')}{hint}")
+
+
+if __name__ == "__main__":
+    main()
