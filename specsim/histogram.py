@@ -66,13 +66,14 @@ class LogHistogram:
         return max(0.0, self._sum_of_squares / self.count - self.mean() ** 2)
 
     def quantile(self, fraction: float) -> float:
-        """The value that `fraction` of the weight does not exceed, to 0.1 %; NaN when empty."""
+        """The smallest value that `fraction` of the weight does not exceed, to 0.1 %; NaN when empty."""
         self._flush()
         if not self.count:
             return float("nan")
         reached = np.cumsum(self.counts)
-        index = int(np.searchsorted(reached, fraction * self.count, side="left"))
-        return float(SMALLEST * GROWTH ** min(index, len(self.counts) - 1))
+        # Of the sum as accumulated, so that fraction 1 is reached; above 0, so that fraction 0 skips empty bins.
+        wanted = max(fraction * reached[-1], np.finfo(np.float64).tiny)
+        return float(SMALLEST * GROWTH ** int(np.searchsorted(reached, wanted, side="left")))
 
     def merge(self, other: LogHistogram) -> None:
         """Add everything `other` has counted."""
