@@ -15,14 +15,20 @@ best of all candidates given this step's scores (an argmax looks ahead; see docs
 
 
 class DrafterPolicy(Protocol):
-    """Chooses the arm of each step and learns from what it brought."""
+    """Chooses the arm of each step and learns from what it brought.
+
+    arms    every arm it could pull, as indices into the controller's drafters
+    """
+
+    @property
+    def arms(self) -> tuple[int, ...]: ...
 
     def pull(self, context: StepContext, rng: np.random.Generator) -> int:
         """Index of the arm to draft with."""
         ...
 
     def update(self, arm: int, outcome: Outcome) -> None:
-        """Learn from one step drafted by `arm`."""
+        """Learn from one step drafted by `arm`; steps that drafted nothing (depth 0) are not reported."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -40,23 +46,37 @@ class BudgetPolicy(Protocol):
     score       the score `plan` reads (None: none)
     timing      what chooses the budget, for the exactness check
     clairvoyant whether it reads `Draft.num_acceptable` (for reports only, refused live)
+    drafts      whether it ever drafts; if not, it needs no drafter
+    min_depth   fewest draft tokens that some arm must be able to propose, or the policy is misconfigured
     """
 
-    score: Score | None
-    timing: BudgetTiming
-    clairvoyant: bool
+    @property
+    def score(self) -> Score | None: ...
 
-    def depth(self, context: StepContext, drafter: DrafterSpec) -> int:
-        """Draft tokens a request this step, in [0, drafter.max_depth]."""
+    @property
+    def timing(self) -> BudgetTiming: ...
+
+    @property
+    def clairvoyant(self) -> bool: ...
+
+    @property
+    def drafts(self) -> bool: ...
+
+    @property
+    def min_depth(self) -> int: ...
+
+    def draft_depth(self, context: StepContext, drafter: DrafterSpec) -> int:
+        """Draft tokens a request this step; the controller caps it at `drafter.max_depth`."""
         ...
 
     def plan(self, draft: Draft, confidence: Array, cost: StepCost) -> Array:
         """Verified prefix length of each request.
 
         draft       what was proposed
-        confidence  [B, D] float64, calibrated chance that each draft is accepted once those before it are
+        confidence  [B, D] float64 in [0, 1], calibrated chance that each draft is accepted once those before it
+                    are; no NaN; zeros when `score` is None
         cost        seconds at every budget
-        returns     [B] int64
+        returns     [B] int64, in [0, draft.num_drafts]
         """
         ...
 
@@ -74,10 +94,16 @@ class BudgetPolicy(Protocol):
 
 
 class Calibrator(Protocol):
-    """Turns a drafter's raw score into the chance that a draft is accepted once those before it are."""
+    """Turns a drafter's raw score into the chance that a draft is accepted once those before it are.
+
+    scores  the raw scores it can turn into probabilities
+    """
+
+    @property
+    def scores(self) -> tuple[Score, ...]: ...
 
     def calibrate(self, draft: Draft, score: Score) -> Array:
-        """[B, D] float64 in [0, 1], from `draft.scores[score]`."""
+        """[B, D] float64, from `draft.scores[score]`; where that is NaN the result is not used."""
         ...
 
     def observe(self, outcome: Outcome) -> None:
@@ -94,3 +120,4 @@ class Calibrator(Protocol):
 
 
 Drafters: TypeAlias = Sequence[DrafterSpec]
+"""The drafters of a run, in arm order."""

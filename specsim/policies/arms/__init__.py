@@ -1,0 +1,1 @@
+"""Drafter policies: which drafter drafts the next step. One file a policy."""

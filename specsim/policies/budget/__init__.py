@@ -1,0 +1,1 @@
+"""Budget policies: how deep to draft and how many drafts the target verifies. One file a policy."""

@@ -1,0 +1,137 @@
+"""From a configuration to a controller: every name a user may write, in one literal dict each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from specsim.errors import InputError
+from specsim.policies.arms.fixed_arm import FixedArm
+from specsim.policies.base import DrafterPolicy, Drafters
+from specsim.policies.budget.autoregressive import Autoregressive
+from specsim.policies.budget.dcut import DCut
+from specsim.policies.budget.fixed_depth import FixedDepth
+from specsim.policies.calibrators.identity import IdentityCalibrator
+from specsim.policies.config import ControllerConfig, PolicyConfig, parse
+from specsim.policies.controller import Controller
+
+BUDGETS: dict[str, type[Any]] = {
+    "autoregressive": Autoregressive,
+    "fixed_depth": FixedDepth,
+    "dcut": DCut,
+}
+
+ARMS: dict[str, type[Any]] = {
+    "fixed_arm": FixedArm,
+}
+
+CALIBRATORS: dict[str, type[Any]] = {
+    "identity": IdentityCalibrator,
+}
+
+GIVEN_BY_THE_RUN = ("num_arms",)
+"""Constructor arguments that are facts of the run, not options."""
+
+
+def build_controller(
+    spec: str | ControllerConfig, drafters: Drafters, allow_lossy: bool = False, live: bool = False
+) -> Controller:
+    """Build a controller.
+
+    spec         its text or configuration, see `ControllerConfig`
+    drafters     the drafters of the run, in arm order
+    allow_lossy  accept combinations that change the output's distribution, and mark them
+    live         whether real tokens are generated
+
+    returns      a controller whose `config` builds it again
+    Raises       InputError on an unknown name, option or value, or an inexact combination
+    """
+    config = parse(spec) if isinstance(spec, str) else spec
+    budget = _build("budget policy", config.budget, BUDGETS, {})
+    arms, drafter_config = _drafter_policy(config, drafters, budget.drafts)
+    calibrator = _build("calibrator", config.calibrator, CALIBRATORS, {})
+    canonical = config.model_copy(
+        update={
+            "budget": _config_of(config.budget.name, budget),
+            "drafter": drafter_config,
+            "calibrator": _config_of(config.calibrator.name, calibrator),
+        }
+    )
+    return Controller(
+        drafters,
+        arms,
+        budget,
+        calibrator,
+        allow_lossy=allow_lossy,
+        live=live,
+        label=canonical.label or str(canonical),
+        config=canonical,
+    )
+
+
+def _drafter_policy(
+    config: ControllerConfig, drafters: Drafters, needed: bool
+) -> tuple[DrafterPolicy, PolicyConfig | None]:
+    names = [drafter.name for drafter in drafters]
+    given = {"num_arms": max(len(names), 1)}
+    if config.drafter is None:
+        if needed and len(names) != 1:
+            choice = ", ".join(f"@{name}" for name in (*names, *ARMS))
+            raise InputError(f"{config}: this run has {len(names)} drafters, choose one or a drafter policy: {choice}")
+        return FixedArm(**given), None
+    name = config.drafter.name
+    if name in names and name in ARMS:
+        raise InputError(f"{config}: @{name} is both a drafter and a drafter policy; rename the drafter")
+    if name in names:
+        if config.drafter.options:
+            raise InputError(f"{config}: @{name} is a drafter, it has no options")
+        return FixedArm(**given, arm=names.index(name)), config.drafter
+    arms = _build("drafter policy or drafter", config.drafter, ARMS, given, also=names)
+    return arms, _config_of(name, arms)
+
+
+def _build(
+    role: str,
+    config: PolicyConfig,
+    known: Mapping[str, type[Any]],
+    given: dict[str, Any],
+    also: list[str] | None = None,
+) -> Any:
+    if config.name not in known:
+        raise InputError(f"unknown {role} {config.name!r}: allowed {', '.join([*known, *(also or [])])}")
+    policy = known[config.name]
+    allowed = _options(policy)
+    for option in config.options:
+        if option not in allowed:
+            raise InputError(f"{config.name}: unknown option {option!r}: allowed {', '.join(allowed) or 'none'}")
+    try:
+        return policy(**given, **config.options)
+    except ValidationError as error:
+        raise InputError(_first_problem(config.name, error)) from None
+
+
+def _options(policy: type[Any]) -> list[str]:
+    return [field.name for field in fields(policy) if field.init and field.name not in GIVEN_BY_THE_RUN]
+
+
+def _config_of(name: str, policy: Any) -> PolicyConfig:
+    """The configuration that builds `policy` again: the options that differ from their defaults."""
+    options: dict[str, JsonValue] = {}
+    for field in fields(policy):
+        value = getattr(policy, field.name)
+        if field.init and field.name not in GIVEN_BY_THE_RUN and (field.default is MISSING or value != field.default):
+            options[field.name] = list(value) if isinstance(value, tuple) else value
+    return PolicyConfig(name=name, options=options)
+
+
+def _first_problem(name: str, error: ValidationError) -> str:
+    problem = error.errors()[0]
+    message = problem["msg"].removeprefix("Value error, ")
+    return (
+        f"{name}: option {problem['loc'][0]} = {problem['input']!r}: {message}"
+        if problem["loc"]
+        else f"{name}: {message}"
+    )

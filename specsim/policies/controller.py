@@ -1,0 +1,184 @@
+"""The controller: choose a drafter and a depth, plan what is verified, learn from what happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specsim.core import Array, Draft, DrafterSpec, Order, Outcome, Plan, StepContext, StepCost
+from specsim.errors import InputError
+from specsim.policies.base import BudgetPolicy, Calibrator, DrafterPolicy, Drafters
+from specsim.policies.calibrators.identity import IdentityCalibrator
+from specsim.policies.config import ControllerConfig
+from specsim.policies.exactness import exactness
+from specsim.policies.survival import namespace
+
+
+class Controller:
+    """A drafter policy, a budget policy and a calibrator, driven alike by a simulator and by a live engine.
+
+    label         what tables and plots call it
+    clairvoyant   whether it knows what the target would accept: a bound, not a policy
+    lossy         whether some arm it could pull does not keep the target's distribution
+    lossy_reason  why (None when exact)
+    config        the configuration it was built from (None when put together by hand)
+    """
+
+    def __init__(
+        self,
+        drafters: Drafters,
+        drafter_policy: DrafterPolicy,
+        budget_policy: BudgetPolicy,
+        calibrator: Calibrator | None = None,
+        *,
+        allow_lossy: bool = False,
+        live: bool = False,
+        label: str = "",
+        config: ControllerConfig | None = None,
+    ) -> None:
+        """Put a controller together.
+
+        drafters        the drafters of the run, in arm order
+        drafter_policy  which one drafts
+        budget_policy   how deep, and how much is verified
+        calibrator      raw score to acceptance chance (None: identity)
+        allow_lossy     accept combinations that change the output's distribution, and mark them
+        live            whether real tokens are generated, which a clairvoyant policy cannot do
+        label           what tables call it (empty: the budget policy's class)
+        config          what it was built from
+
+        Raises  InputError when an arm lacks the score, the depth or the exactness the budget policy needs
+        """
+        self.drafters = tuple(drafters)
+        self.drafter_policy = drafter_policy
+        self.budget_policy = budget_policy
+        self.calibrator: Calibrator = IdentityCalibrator() if calibrator is None else calibrator
+        self.label = label or type(budget_policy).__name__
+        self.config = config
+        self.clairvoyant = budget_policy.clairvoyant
+        if live and self.clairvoyant:
+            raise InputError(
+                f"{self.label}: a clairvoyant policy knows what the target would accept; it runs in simulation only"
+            )
+        self.lossy_reason: str | None = None
+        if budget_policy.drafts:
+            self._check_depth()
+            self._check_scores()
+            self._check_exactness(allow_lossy)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether some arm it could pull does not keep the target's distribution."""
+        return self.lossy_reason is not None
+
+    @property
+    def pullable(self) -> tuple[DrafterSpec, ...]:
+        """Every drafter it could choose."""
+        return tuple(self.drafters[arm] for arm in self.drafter_policy.arms)
+
+    def choose(self, context: StepContext) -> Order:
+        """Before drafting: which drafter, how deep. Depth 0 is a plain autoregressive step."""
+        budget = self.budget_policy
+        if not budget.drafts:
+            return Order(arm=0, depth=0)
+        arm = self.drafter_policy.pull(context, context.rng)
+        drafter = self.drafters[arm]
+        return Order(arm=arm, depth=min(budget.draft_depth(context, drafter), drafter.max_depth))
+
+    def plan(self, draft: Draft, cost: StepCost) -> Plan:
+        """After drafting: how many drafts of each request the target verifies.
+
+        draft   what was proposed; scores may hold NaN, which counts as no confidence at all
+        cost    seconds at every budget
+        """
+        if cost.seconds.shape[0] == 1:  # no room for a single draft: an empty batch, or a plain step
+            return Plan(namespace(draft.num_drafts).zeros_like(draft.num_drafts))
+        return Plan(self.budget_policy.plan(draft, self._confidence(draft, cost), cost))
+
+    def observe(self, outcome: Outcome) -> None:
+        """After acceptance: learn from what was verified, accepted and emitted, and what it cost."""
+        self.calibrator.observe(outcome)
+        self.budget_policy.observe(outcome)
+        if outcome.order.depth > 0:
+            self.drafter_policy.update(outcome.order.arm, outcome)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything learned, JSON-able."""
+        return {
+            "drafters": [drafter.name for drafter in self.drafters],
+            "drafter_policy": self.drafter_policy.state_dict(),
+            "budget_policy": self.budget_policy.state_dict(),
+            "calibrator": self.calibrator.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a `state_dict`.
+
+        Raises  InputError when the state was learned on other drafters
+        """
+        names = [drafter.name for drafter in self.drafters]
+        if state["drafters"] != names:
+            raise InputError(
+                f"{self.label}: the state was learned on drafters {state['drafters']}, this run has {names}"
+            )
+        self.drafter_policy.load_state_dict(state["drafter_policy"])
+        self.budget_policy.load_state_dict(state["budget_policy"])
+        self.calibrator.load_state_dict(state["calibrator"])
+
+    def _confidence(self, draft: Draft, cost: StepCost) -> Array:
+        """[B, D] float64 in [0, 1]: calibrated scores, 0 where a score is NaN, zeros when the policy reads none."""
+        score = self.budget_policy.score
+        if score is None:
+            xp = namespace(draft.num_drafts)
+            batch = draft.num_drafts.shape[0]
+            shape = (batch, (cost.seconds.shape[0] - 1) // batch)
+            return xp.zeros(shape, dtype=xp.float64, device=draft.num_drafts.device)
+        if score not in draft.scores:
+            raise InputError(_missing_score(self.label, score, draft.drafter.name, tuple(draft.scores)))
+        raw = draft.scores[score]
+        xp = namespace(raw)
+        confidence = self.calibrator.calibrate(draft, score)
+        confidence = xp.where((raw == raw) & (confidence > 0.0), confidence, 0.0)
+        return xp.where(confidence < 1.0, confidence, 1.0)
+
+    def _check_depth(self) -> None:
+        deepest = max(drafter.max_depth for drafter in self.pullable)
+        if self.budget_policy.min_depth > deepest:
+            names = ", ".join(f"{drafter.name} at most {drafter.max_depth}" for drafter in self.pullable)
+            raise InputError(
+                f"{self.label}: depth {self.budget_policy.min_depth} is deeper than any drafter goes ({names})"
+            )
+
+    def _check_scores(self) -> None:
+        score = self.budget_policy.score
+        if score is None:
+            return
+        if score not in self.calibrator.scores:
+            allowed = ", ".join(self.calibrator.scores)
+            raise InputError(
+                f"{self.label}: {type(self.calibrator).__name__} cannot turn score {score} into a probability"
+                f" (it can: {allowed})"
+            )
+        for drafter in self.pullable:
+            if score not in drafter.scores:
+                raise InputError(_missing_score(self.label, score, drafter.name, drafter.scores))
+
+    def _check_exactness(self, allow_lossy: bool) -> None:
+        budget = self.budget_policy
+        if budget.clairvoyant:  # a bound for reports: it emits no tokens whose distribution could be wrong
+            return
+        for drafter in self.pullable:
+            verdict = exactness(drafter.law, drafter.structure, budget.score, budget.timing)
+            if verdict.exact:
+                continue
+            reason = (
+                f"{self.label} (score {budget.score}, budget by {budget.timing}) is not exact with drafter"
+                f" {drafter.name} ({drafter.law}, {drafter.structure}): {verdict.reason}"
+            )
+            if not allow_lossy:
+                raise InputError(f"{reason}; {verdict.remedy}, or pass --allow-lossy")
+            self.lossy_reason = self.lossy_reason or reason
+
+
+def _missing_score(label: str, score: str, drafter: str, offered: tuple[str, ...]) -> str:
+    offer = ", ".join(offered) or "none"
+    return f"{label}: reads score {score}, which drafter {drafter} does not offer (it offers: {offer})"
