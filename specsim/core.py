@@ -152,7 +152,7 @@ class Outcome:
     """What one step brought, on the host, after acceptance.
 
     order           what was drafted
-    draft           what the plan was made from
+    draft           what the plan was made from (None after a plain step)
     num_verify      [B] int64 numpy, drafts verified
     num_accepted    [B] int64 numpy, verified drafts accepted
     num_emitted     [B] int64 numpy, tokens committed: accepted + 1 unless the request ended inside the block
@@ -161,12 +161,22 @@ class Outcome:
     """
 
     order: Order
-    draft: Draft
+    draft: Draft | None
     num_verify: np.ndarray
     num_accepted: np.ndarray
     num_emitted: np.ndarray
     seconds: StepSeconds
     domains: tuple[str, ...] = ()
+
+    @property
+    def num_tested(self) -> np.ndarray:
+        """[B] int64, verified drafts that met an accept test: those accepted, and the one rejected if any.
+
+        A request that ended inside the block emitted no token after its accepted drafts: what follows was
+        verified, but nobody will ever know whether it would have been accepted.
+        """
+        rejected = (self.num_accepted < self.num_verify) & (self.num_emitted > self.num_accepted)
+        return self.num_accepted + rejected
 
 
 @dataclass(frozen=True, slots=True)

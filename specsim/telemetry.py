@@ -140,6 +140,8 @@ class Run:
     totals          sums over steps
     counts          [A, D + 1, D + 1] int64, request-steps by arm, verified and accepted drafts
     drafted         [A, D + 1] int64, request-steps by arm and drafted length
+    tested          [A, D + 1] int64, request-steps by arm and drafts that met an accept test; differs from
+                    verified and accepted where a request ended inside the block
     arm_steps       [A + 1] int64, decode steps by arm; the last counts plain steps
     arm_seconds     [A + 1] float64, seconds of those steps
     arm_tokens      [A + 1] int64, tokens emitted in them
@@ -163,6 +165,7 @@ class Run:
     totals: StepTotals
     counts: np.ndarray
     drafted: np.ndarray
+    tested: np.ndarray
     arm_steps: np.ndarray
     arm_seconds: np.ndarray
     arm_tokens: np.ndarray

@@ -1,0 +1,274 @@
+"""One engine replica: a SimPy process in which every engine step is one event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import simpy
+
+from specsim.core import Draft, Order, Outcome, StepContext, StepCost, StepSeconds
+from specsim.cost import CostTable
+from specsim.policies import Controller
+from specsim.sim.catch_up import CatchUp
+from specsim.sim.events import STEP_END, WAKE_UP, Signal, Timed
+from specsim.sim.replay import Replay
+from specsim.sim.scheduler import Scheduler
+from specsim.sim.slots import Request
+from specsim.sim.tally import Block, Tally, plan_hash
+
+NONE = np.zeros(0, np.int64)
+
+
+@dataclass(slots=True)
+class Step:
+    """A step under way: planned at its start, committed at its end."""
+
+    started_at: float
+    slots: np.ndarray  # [B] int64
+    order: Order
+    draft: Draft | None
+    num_verify: np.ndarray  # [B] int64
+    num_accepted: np.ndarray  # [B] int64
+    num_emitted: np.ndarray  # [B] int64
+    seconds: StepSeconds
+    chunks: list[tuple[int, int]]
+    num_waiting: int
+
+
+class Replica:
+    """Draft, plan, verify, accept, commit; again and again while there is work.
+
+    env         the SimPy environment
+    index       number of this replica
+    scheduler   membership of its batch
+    replay      what drafters propose and the target accepts
+    cost        what steps take
+    controller  decides; the same object that drives a GPU
+    tally       where the run is counted
+    rng         randomness of the controller's policies
+    on_finish   called for every finished request
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        index: int,
+        scheduler: Scheduler,
+        replay: Replay,
+        cost: CostTable,
+        controller: Controller,
+        tally: Tally,
+        rng: np.random.Generator,
+        on_finish: Callable[[Request], None],
+    ) -> None:
+        self.env = env
+        self.index = index
+        self.scheduler = scheduler
+        self.replay = replay
+        self.cost = cost
+        self.controller = controller
+        self.tally = tally
+        self.rng = rng
+        self.on_finish = on_finish
+        self.drafters = replay.trace.drafters
+        self.step_index = 0
+        self._idle: Signal | None = None
+        self._context_limits = [
+            min(limits) if (limits := [x for x in (spec.max_context, scheduler.config.max_model_len) if x]) else None
+            for spec in replay.trace.drafters
+        ]
+        self._catch_up = CatchUp(len(self._context_limits), len(scheduler.slots.requests))
+        self._members = NONE
+        self._domains: tuple[str, ...] = ()
+
+    def submit(self, request: Request) -> None:
+        """Queue a request and wake up if idle."""
+        self.scheduler.submit(request)
+        if self._idle is not None:
+            self._idle.fire(WAKE_UP + self.index)
+
+    def load(self) -> int:
+        """Requests running or waiting, for the router."""
+        return len(self.scheduler.running) + len(self.scheduler.waiting)
+
+    def process(self) -> Generator[simpy.Event, None, None]:
+        """The SimPy process."""
+        while True:
+            if not self.scheduler.has_work():
+                self._idle = Signal(self.env)
+                yield self._idle
+                self._idle = None
+            step = self._start()
+            yield Timed(self.env, step.seconds.total, STEP_END + self.index)
+            self._commit(step)
+
+    def _start(self) -> Step:
+        """Form the batch, then draft, plan and verify: all but the commit, which the step's seconds delay."""
+        scheduler = self.scheduler
+        chunks = scheduler.schedule(self.env.now)
+        for slot in scheduler.admitted:
+            self._admit(slot)
+        if chunks and scheduler.config.prefill == "excluded":
+            for slot, _ in chunks:
+                self._first_token(slot)
+            chunks = []
+        slots = scheduler.decoding
+        if not len(slots):
+            return self._prefill_only(chunks)
+        context = self._context(slots)
+        order = self.controller.choose(context)
+        arm = order.arm if order.depth else -1
+        missed = self._catch_up.missed(arm, slots, scheduler.slots.length)
+        switch = self.cost.switch_seconds(self.drafters[arm], missed) if missed else 0.0
+        prefill = self._prefill_seconds(chunks, context.mean_context)
+        if order.depth == 0:
+            return self._plain_step(order, slots, chunks, context, StepSeconds(switch=switch, prefill=prefill))
+        return self._speculative_step(order, slots, chunks, context, StepSeconds(switch=switch, prefill=prefill))
+
+    def _admit(self, slot: int) -> None:
+        slots = self.scheduler.slots
+        self.replay.admit(slot, slots.request(slot).index)
+        # Where prompts are paid for, a drafter pays for them as well, when it first drafts for the request.
+        excluded = self.scheduler.config.prefill == "excluded"
+        self._catch_up.admit(slot, slots.to_compute[slot] + 1 if excluded else 0)
+
+    def _context(self, slots: np.ndarray) -> StepContext:
+        scheduler = self.scheduler
+        if slots is not self._members:
+            self._members = slots
+            self._domains = tuple(scheduler.slots.request(slot).domain for slot in slots.tolist())
+        batch = len(slots)
+        mean_context = scheduler.total_length / batch
+        waiting = len(scheduler.waiting)
+        context = StepContext(self.step_index, self.env.now, batch, waiting, mean_context, self.rng, self._domains)
+        self.step_index += 1
+        return context
+
+    def _prefill_seconds(self, chunks: list[tuple[int, int]], context: float) -> float:
+        tokens = sum(size for _, size in chunks)
+        return self.cost.prefill_seconds(tokens, context) if tokens else 0.0
+
+    def _prefill_only(self, chunks: list[tuple[int, int]]) -> Step:
+        """A step in which nobody decodes pays a plain step of one request beside its prompt tokens."""
+        computed = [self.scheduler.slots.computed[slot] for slot, _ in chunks]
+        context = sum(computed) / len(computed) if computed else 0.0
+        base = self.cost.phases(None, 1, 0, 0, context) if chunks else StepSeconds()
+        seconds = replace(base, prefill=self._prefill_seconds(chunks, context))
+        waiting = len(self.scheduler.waiting)
+        return Step(self.env.now, NONE, Order(0, 0), None, NONE, NONE, NONE, seconds, chunks, waiting)
+
+    def _plain_step(
+        self, order: Order, slots: np.ndarray, chunks: list[tuple[int, int]], context: StepContext, extra: StepSeconds
+    ) -> Step:
+        seconds = self.cost.phases(None, context.batch, 0, 0, context.mean_context)
+        seconds = replace(seconds, switch=extra.switch, prefill=extra.prefill)
+        none = np.zeros(len(slots), np.int64)
+        emitted = np.ones(len(slots), np.int64)
+        return Step(
+            self.env.now, slots, order, None, none, none, emitted, seconds, chunks, context.num_waiting
+        )  # fmt: skip
+
+    def _speculative_step(
+        self, order: Order, slots: np.ndarray, chunks: list[tuple[int, int]], context: StepContext, extra: StepSeconds
+    ) -> Step:
+        state = self.scheduler.slots
+        emitted = state.emitted[slots]
+        limit = self._context_limits[order.arm]
+        room = None if limit is None else limit - state.length[slots]
+        draft, acceptable = self.replay.draft(order.arm, slots, emitted, order.depth, room)
+        if self.controller.clairvoyant:
+            draft = replace(draft, num_acceptable=np.minimum(acceptable, draft.num_drafts))
+        drafter = self.drafters[order.arm]
+        cost = self.cost.step_cost(drafter, context.batch, order.depth, context.mean_context)
+        added = extra.switch + extra.prefill
+        if added:
+            cost = StepCost(cost.seconds + added)
+        num_verify = self.controller.plan(draft, cost).num_verify
+        num_accepted = np.minimum(acceptable, num_verify)
+        num_emitted = np.minimum(num_accepted + 1, state.limit[slots] - emitted)
+        budget = int(num_verify.sum())
+        seconds = self.cost.phases(drafter, context.batch, order.depth, budget, context.mean_context)
+        if added:
+            seconds = replace(seconds, switch=extra.switch, prefill=extra.prefill)
+        return Step(
+            self.env.now, slots, order, draft, num_verify, np.minimum(num_accepted, num_emitted), num_emitted,
+            seconds, chunks, context.num_waiting,
+        )  # fmt: skip
+
+    def _commit(self, step: Step) -> None:
+        """Emit the step's tokens, finish what ended, and let the controller learn."""
+        slots, state, scheduler = step.slots, self.scheduler.slots, self.scheduler
+        emitted = 0
+        if len(slots):
+            emitted = self._commit_decodes(step)
+            self.controller.observe(self._outcome(step))
+        self.tally.step(step.order, step.seconds, len(slots), emitted, scheduler.pool.used)
+        if self.tally.steps is not None:
+            self.tally.steps.append(self._row(step, emitted))
+        for slot, size in step.chunks:
+            state.computed[slot] += size
+            if state.computed[slot] == state.to_compute[slot]:
+                self._first_token(slot)
+        if len(slots):
+            done = slots[state.emitted[slots] >= state.limit[slots]]
+            for slot in done.tolist():
+                self._finish(slot)
+
+    def _commit_decodes(self, step: Step) -> int:
+        slots, state = step.slots, self.scheduler.slots
+        now = self.env.now
+        gaps = now - state.last_emit_at[slots]
+        state.last_emit_at[slots] = now
+        state.emitted[slots] += step.num_emitted
+        state.length[slots] += step.num_emitted
+        state.num_steps[slots] += 1
+        emitted = int(step.num_emitted.sum())
+        self.scheduler.total_length += emitted
+        arm, num_drafts = (-1, NONE) if step.draft is None else (step.order.arm, step.draft.num_drafts)
+        self.tally.decode(arm, Block(num_drafts, step.num_verify, step.num_accepted, step.num_emitted), gaps)
+        return emitted
+
+    def _outcome(self, step: Step) -> Outcome:
+        return Outcome(
+            step.order,
+            step.draft,
+            step.num_verify,
+            step.num_accepted,
+            step.num_emitted,
+            step.seconds,
+            self._domains,
+        )
+
+    def _row(self, step: Step, emitted: int) -> tuple[float, ...]:
+        seconds, batch = step.seconds, len(step.slots)
+        drafted = 0 if step.draft is None else int(step.draft.num_drafts.sum())
+        verified, accepted = int(step.num_verify.sum()), int(step.num_accepted.sum())
+        tested = accepted + int((step.num_accepted < step.num_verify).sum())
+        return (
+            step.started_at, self.index, batch, step.order.arm if step.order.depth else -1, step.order.depth, drafted,
+            verified, tested, accepted, emitted, sum(size for _, size in step.chunks), seconds.draft, seconds.plan,
+            seconds.verify, seconds.host, seconds.switch, seconds.prefill, self.scheduler.pool.used,
+            batch + len(self.scheduler.prefilling), step.num_waiting, plan_hash(step.num_verify),
+        )  # fmt: skip
+
+    def _first_token(self, slot: int) -> None:
+        """A prompt is complete: its last position yields a token."""
+        state, now = self.scheduler.slots, self.env.now
+        request = state.request(slot)
+        state.emitted[slot] += 1
+        state.length[slot] += 1
+        state.last_emit_at[slot] = now
+        self.tally.totals.num_first += 1
+        if np.isnan(request.first_token_at):
+            request.first_token_at = now
+        self.scheduler.finish_prefill(slot)
+        self._catch_up.join()
+        if state.emitted[slot] >= state.limit[slot]:
+            self._finish(slot)
+
+    def _finish(self, slot: int) -> None:
+        request = self.scheduler.release(slot)
+        self.tally.request(request, self.index, self.env.now)
+        self.on_finish(request)
