@@ -66,7 +66,8 @@ def speedup(throughput: float, reference_throughput: float) -> float:
 
 def ttft(arrived_at: np.ndarray, first_token_at: np.ndarray) -> np.ndarray:
     """[N] first_token_at - arrived_at, seconds: queueing and prefill, not decoding."""
-    return first_token_at - arrived_at
+    seconds: np.ndarray = first_token_at - arrived_at
+    return seconds
 
 
 def tpot(first_token_at: np.ndarray, finished_at: np.ndarray, num_output_tokens: np.ndarray) -> np.ndarray:
@@ -89,7 +90,8 @@ def itl(gap_seconds: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
 
 def e2e(arrived_at: np.ndarray, finished_at: np.ndarray) -> np.ndarray:
     """[N] finished_at - arrived_at, seconds."""
-    return finished_at - arrived_at
+    seconds: np.ndarray = finished_at - arrived_at
+    return seconds
 
 
 def quantile(values: np.ndarray, fraction: float) -> float:
@@ -215,7 +217,8 @@ def regret(throughput: float, reference_throughput: float) -> float:
 
 def cumulative_regret(elapsed: np.ndarray, num_tokens: np.ndarray, reference_throughput: float) -> np.ndarray:
     """[instants] reference_throughput * elapsed - tokens so far: tokens behind the reference choice."""
-    return reference_throughput * elapsed - num_tokens
+    behind: np.ndarray = reference_throughput * elapsed - num_tokens
+    return behind
 
 
 def kv_use(kv_block_seconds: float, seconds: float, num_kv_blocks: float) -> float:
@@ -287,7 +290,7 @@ def summarize(run: Run, slo: ServiceLevel | None = None) -> Summary:
     requests = run.requests
     firsts = ttft(requests["arrived_at"], requests["first_token_at"])
     further = tpot(requests["first_token_at"], requests["finished_at"], requests["num_output_tokens"])
-    num_tokens = float(requests["num_output_tokens"].sum())
+    num_tokens = float(run.totals.num_first + run.totals.num_emitted)  # unfinished requests' tokens too
     return Summary(
         num_requests=float(len(requests)),
         num_output_tokens=num_tokens,
