@@ -48,6 +48,7 @@ class BudgetPolicy(Protocol):
     clairvoyant whether it reads `Draft.num_acceptable` (for reports only, refused live)
     drafts      whether it ever drafts; if not, it needs no drafter
     min_depth   fewest draft tokens that some arm must be able to propose, or the policy is misconfigured
+    max_depth   most draft tokens it ever asks for (None: as many as the drafter can), so that engines can reserve
     """
 
     @property
@@ -64,6 +65,9 @@ class BudgetPolicy(Protocol):
 
     @property
     def min_depth(self) -> int: ...
+
+    @property
+    def max_depth(self) -> int | None: ...
 
     def draft_depth(self, context: StepContext, drafter: DrafterSpec) -> int:
         """Draft tokens a request this step; the controller caps it at `drafter.max_depth`."""

@@ -75,6 +75,15 @@ class Controller:
         """Every drafter it could choose."""
         return tuple(self.drafters[arm] for arm in self.drafter_policy.arms)
 
+    @property
+    def max_depth(self) -> int:
+        """Deepest draft it may ever order; an engine reserves that many lookahead slots a request, and one more."""
+        if not self.budget_policy.drafts:
+            return 0
+        deepest = max(drafter.max_depth for drafter in self.pullable)
+        limit = self.budget_policy.max_depth
+        return deepest if limit is None else min(deepest, limit)
+
     def choose(self, context: StepContext) -> Order:
         """Before drafting: which drafter, how deep. Depth 0 is a plain autoregressive step."""
         budget = self.budget_policy

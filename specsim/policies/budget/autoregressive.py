@@ -21,6 +21,7 @@ class Autoregressive(Stateless):
     clairvoyant: ClassVar[bool] = False
     drafts: ClassVar[bool] = False
     min_depth: ClassVar[int] = 0
+    max_depth: ClassVar[int] = 0
 
     def draft_depth(self, context: StepContext, drafter: DrafterSpec) -> int:
         """Always 0."""

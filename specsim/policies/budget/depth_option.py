@@ -28,6 +28,11 @@ class DepthOption(Stateless):
         """Some arm must be able to draft this deep; shallower arms draft what they can."""
         return self.depth or 0
 
+    @property
+    def max_depth(self) -> int | None:
+        """The option itself: it is never exceeded."""
+        return self.depth
+
     def draft_depth(self, context: StepContext, drafter: DrafterSpec) -> int:
         """The option, or the drafter's most."""
         return drafter.max_depth if self.depth is None else self.depth
