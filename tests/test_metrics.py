@@ -16,6 +16,8 @@ from specsim.core import DrafterSpec
 from specsim.histogram import LogHistogram
 from specsim.telemetry import REQUEST_DTYPE, Run, StepTotals
 
+pytestmark = pytest.mark.filterwarnings("error")  # a division by zero is a metric that forgot to ask
+
 DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"
 
 
@@ -220,14 +222,14 @@ def test_preemptions_are_counted_a_request():
 
 @pytest.fixture
 def run():
-    """Two requests through one drafter of depth 2: 3 + 1 decode steps, one of them plain."""
+    """Two requests through one drafter of depth 2: 3 + 1 decode steps, one of which found nothing to draft."""
     drafter = DrafterSpec("ngram", "ngram", "point_mass", "parallel", ("drawn_prob",), 2)
     requests = np.zeros(2, REQUEST_DTYPE)
     requests["arrived_at"], requests["first_token_at"] = [0.0, 0.0], [0.1, 0.3]
     requests["finished_at"], requests["num_output_tokens"] = [0.7, 0.5], [7, 2]
     requests["num_steps"] = [3, 1]
     counts = np.zeros((1, 3, 3), np.int64)
-    counts[0, 2, 2], counts[0, 1, 1], counts[0, 2, 0] = 1, 1, 1
+    counts[0, 2, 2] = counts[0, 1, 1] = counts[0, 2, 0] = counts[0, 0, 0] = 1
     latencies = LogHistogram()
     latencies.add(metrics.itl(np.array([0.3, 0.2, 0.1, 0.2]), np.array([3, 2, 1, 1])), np.ones(7))
     totals = StepTotals(
@@ -236,8 +238,8 @@ def run():
     )  # fmt: skip
     return Run(
         label="dcut", drafters=(drafter,), seed=0, concurrency=2, duration=0.7, steady_at=0.5, steady_tokens=6,
-        totals=totals, counts=counts, drafted=np.array([[0, 0, 3]]), arm_steps=np.array([3, 1]),
-        arm_seconds=np.array([0.5, 0.1]), arm_tokens=np.array([6, 1]), itl=latencies, requests=requests, steps=None,
+        totals=totals, counts=counts, drafted=np.array([[1, 0, 3]]), arm_steps=np.array([4, 0]),
+        arm_seconds=np.array([0.6, 0.0]), arm_tokens=np.array([7, 0]), itl=latencies, requests=requests, steps=None,
         num_kv_blocks=20, num_replicas=1,
     )  # fmt: skip
 
