@@ -175,15 +175,15 @@ def survival_by_position(counts: np.ndarray) -> np.ndarray:
     return _position_ratio(_reached(counts), _verified_to(counts))
 
 
-def conditional_by_position(counts: np.ndarray) -> np.ndarray:
-    """[D] request-steps that accepted k or more / those that verified k or more and accepted k - 1 or more.
+def conditional_by_position(counts: np.ndarray, tested: np.ndarray) -> np.ndarray:
+    """[D] request-steps that accepted k drafts or more / those in which k or more met an accept test.
 
     counts      [D + 1, D + 1] int64, request-steps by verified and accepted drafts
+    tested      [D + 1] int64, request-steps by drafts that met an accept test
     returns     float64, NaN where position k was never tested
     """
-    depth = counts.shape[0] - 1
-    tested = np.array([counts[k:, k - 1 :].sum() for k in range(1, depth + 1)], dtype=np.float64)
-    return _position_ratio(_reached(counts), tested)
+    reached = np.array([tested[k:].sum() for k in range(1, len(tested))], dtype=np.float64)
+    return _position_ratio(_reached(counts), reached)
 
 
 def verified_by_position(counts: np.ndarray, drafted_request_steps: float) -> np.ndarray:

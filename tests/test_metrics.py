@@ -144,8 +144,14 @@ def test_survival_by_position_divides_by_what_was_verified_there(counts):
 
 
 def test_conditional_by_position_divides_by_what_was_tested_there(counts):
-    # k=2 is tested where 2 were verified and the first accepted: (3,3) (3,1) (2,2); k=3: (3,3) alone
-    assert metrics.conditional_by_position(counts) == pytest.approx([4 / 5, 2 / 3, 1 / 1])
+    tested = np.array([1, 2, 2, 1])  # (0,0) tested none, (2,0) (1,1) one, (3,1) (2,2) two, (3,3) three
+    assert metrics.conditional_by_position(counts, tested) == pytest.approx([4 / 5, 2 / 3, 1 / 1])
+
+
+def test_a_block_cut_by_the_end_of_its_request_is_no_rejection():
+    counts = np.zeros((4, 4), dtype=np.int64)
+    counts[3, 1] = 2  # once rejected at position 2, once ended there
+    assert metrics.conditional_by_position(counts, np.array([0, 1, 1, 0]))[:2] == pytest.approx([1.0, 0.0])
 
 
 def test_verified_by_position_divides_by_the_steps_that_drafted(counts):
@@ -157,16 +163,17 @@ def test_a_position_never_verified_has_no_rate():
     counts[1, 0] = 4
     assert metrics.survival_by_position(counts)[0] == 0.0
     assert math.isnan(metrics.survival_by_position(counts)[1])
-    assert math.isnan(metrics.conditional_by_position(counts)[1])
+    assert math.isnan(metrics.conditional_by_position(counts, np.array([0, 4, 0]))[1])
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=1, max_size=60))
-def test_when_everything_is_verified_survival_is_the_product_of_the_conditional_rates(pairs):
-    counts = np.zeros((8, 8), dtype=np.int64)
-    for _, accepted in pairs:
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=60))
+def test_when_everything_is_verified_survival_is_the_product_of_the_conditional_rates(lengths):
+    counts, tested = np.zeros((8, 8), dtype=np.int64), np.zeros(8, dtype=np.int64)
+    for accepted in lengths:
         counts[7, accepted] += 1
-    conditional = metrics.conditional_by_position(counts)
+        tested[min(accepted + 1, 7)] += 1
+    conditional = metrics.conditional_by_position(counts, tested)
     known = ~np.isnan(conditional)
     assert metrics.survival_by_position(counts)[known] == pytest.approx(np.cumprod(conditional[known]))
 
@@ -238,7 +245,7 @@ def run():
     )  # fmt: skip
     return Run(
         label="dcut", drafters=(drafter,), seed=0, concurrency=2, duration=0.7, steady_at=0.5, steady_tokens=6,
-        totals=totals, counts=counts, drafted=np.array([[1, 0, 3]]), arm_steps=np.array([4, 0]),
+        totals=totals, counts=counts, drafted=np.array([[1, 0, 3]]), tested=np.array([[1, 2, 1]]), arm_steps=np.array([4, 0]),
         arm_seconds=np.array([0.6, 0.0]), arm_tokens=np.array([7, 0]), itl=latencies, requests=requests, steps=None,
         num_kv_blocks=20, num_replicas=1,
     )  # fmt: skip
