@@ -1,0 +1,88 @@
+"""Look-up between measured points: exact at every point, between its neighbours' values elsewhere."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specsim.errors import InputError
+
+
+@dataclass(slots=True)
+class Edge:
+    """What happens outside the measured range: refuse, or go on and say so.
+
+    where        the table, for the error
+    extrapolate  whether to go on
+    notes        what was said, each once, in order
+    """
+
+    where: str
+    extrapolate: bool = False
+    notes: dict[str, None] = field(default_factory=dict)
+
+    def note(self, text: str) -> None:
+        """Say something once."""
+        self.notes[text] = None
+
+    def beyond(self, asked: str, measured: str) -> None:
+        """Something outside the measured range was asked.
+
+        Raises   InputError unless extrapolating
+        """
+        if not self.extrapolate:
+            raise InputError(f"{self.where}: {asked} is outside what was measured ({measured}); allow extrapolation")
+        self.note(f"extrapolated: {asked} is outside what was measured ({measured})")
+
+
+def lerp(low: Any, high: Any, weight: Any) -> Any:
+    """Between `low` (weight 0) and `high` (weight 1), never outside the two by rounding; above 1 the line goes
+    on, but never falls."""
+    inside = low * (1.0 - weight) + high * weight
+    inside = np.clip(inside, np.minimum(low, high), np.maximum(low, high))
+    return np.where(weight > 1.0, high + (weight - 1.0) * np.maximum(high - low, 0.0), inside)
+
+
+def bracket(knots: Sequence[int], at: float) -> tuple[int, int, float]:
+    """Neighbouring knots of a point, and its weight between them.
+
+    knots    rising
+    at       the point
+    returns  (low, high, weight): equal knots and weight 0 on a knot, below the first and with one knot only;
+             the last two and a weight above 1 beyond the last
+    """
+    above = bisect_right(knots, at)
+    if above == 0 or len(knots) == 1:
+        return knots[0], knots[0], 0.0
+    if knots[above - 1] == at:
+        return knots[above - 1], knots[above - 1], 0.0
+    high = min(above, len(knots) - 1)
+    low = high - 1
+    return knots[low], knots[high], (at - knots[low]) / (knots[high] - knots[low])
+
+
+class Curve:
+    """Seconds along one axis, linear between the measured points."""
+
+    def __init__(self, points: dict[int, float]) -> None:
+        self.knots = sorted(points)
+        self.low, self.high = self.knots[0], self.knots[-1]
+        self._x = np.array(self.knots, dtype=np.float64)
+        self._y = np.array([points[knot] for knot in self.knots], dtype=np.float64)
+
+    def at(self, x: Any) -> Any:
+        """Seconds at each x: the first value below the range, the last slope beyond it."""
+        if len(self._x) == 1:
+            return np.full(np.shape(x), self._y[0])
+        left = np.clip(np.searchsorted(self._x, x, side="right") - 1, 0, len(self._x) - 2)
+        weight = (x - self._x[left]) / (self._x[left + 1] - self._x[left])
+        return lerp(self._y[left], self._y[left + 1], np.maximum(weight, 0.0))
+
+    @property
+    def flat(self) -> bool:
+        """Whether the largest cost is within 1 % of the smallest."""
+        return bool(self._y.max() <= self._y.min() * 1.01)

@@ -1,0 +1,145 @@
+"""Every phase of a step as a function of what it is measured over: batch, tokens or depth, and context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from specsim.cost.cells import Cell
+from specsim.cost.curves import Curve, Edge, bracket, lerp
+from specsim.cost.verify import Floats, Ints, VerifySurface
+
+S = TypeVar("S")
+
+
+class ByContext(Generic[S]):
+    """Look-ups of one phase at each measured context, and straight lines between them.
+
+    Below the smallest context that one is charged. A phase measured at one context only costs the same at
+    all, which is said.
+    """
+
+    def __init__(self, what: str, cells: Iterable[Cell], build: Callable[[list[Cell]], S]) -> None:
+        self.what = what
+        groups: dict[int, list[Cell]] = {}
+        for cell in cells:
+            groups.setdefault(cell.context, []).append(cell)
+        self.surfaces = {context: build(groups[context]) for context in sorted(groups)}
+        self._contexts = list(self.surfaces)
+
+    def at(self, context: int, edge: Edge, read: Callable[[S], Any]) -> Any:
+        """What `read` finds at a context, interpolated.
+
+        context   tokens, on the grid
+        edge      what to do beyond the largest measured context
+        read      seconds from the look-up of one measured context
+        """
+        last = self._contexts[-1]
+        if len(self._contexts) == 1 and context != last:
+            edge.note(f"{self.what} was measured at context {last} only and is charged the same at every context")
+        elif context > last:
+            edge.beyond(f"{self.what} at context {context}", f"up to {last}")
+        low, high, weight = bracket(self._contexts, context)
+        first = read(self.surfaces[low])
+        return first if low == high else lerp(first, read(self.surfaces[high]), weight)
+
+
+class DraftSurface:
+    """Seconds of drafting over batch and depth, of one drafter at one context."""
+
+    def __init__(self, cells: list[Cell]) -> None:
+        rows: dict[int, dict[int, float]] = {}
+        for cell in cells:
+            assert cell.depth is not None
+            rows.setdefault(cell.batch, {})[cell.depth] = cell.seconds
+        self._rows = {batch: Curve(rows[batch]) for batch in sorted(rows)}
+        self._batches = list(self._rows)
+        self._name = cells[0].drafter
+
+    def at(self, batch: int, depth: int, per_depth: bool, edge: Edge) -> float:
+        """Seconds of drafting `depth` tokens for each of `batch` requests.
+
+        per_depth   whether each token costs a pass: then a depth below the smallest measured one is charged
+                    in proportion, else as that one
+        """
+        if not self._batches[0] <= batch <= self._batches[-1]:
+            edge.beyond(f"drafting by {self._name} at batch {batch}", f"{self._batches[0]} to {self._batches[-1]}")
+        low, high, weight = bracket(self._batches, batch)
+        first, last = (self._row(b, depth, per_depth, edge) for b in (low, high))
+        return float(lerp(first, last, weight))
+
+    def _row(self, batch: int, depth: int, per_depth: bool, edge: Edge) -> float:
+        row = self._rows[batch]
+        if depth > row.high:
+            edge.beyond(f"drafting {depth} tokens by {self._name} at batch {batch}", f"up to {row.high}")
+        seconds = float(row.at(np.float64(depth)))
+        if depth >= row.low:
+            return seconds
+        rule = "in proportion" if per_depth else "as that depth: one pass proposes the whole block"
+        edge.note(f"drafting by {self._name} below depth {row.low}, the smallest measured, is charged {rule}")
+        return seconds * depth / row.low if per_depth else seconds
+
+
+class BatchCurve:
+    """Seconds over batch alone: planning, host work. No cells: 0, as when another phase contains it."""
+
+    def __init__(self, cells: list[Cell]) -> None:
+        self._phase = cells[0].phase if cells else ""
+        self._curve = Curve({cell.batch: cell.seconds for cell in cells}) if cells else None
+
+    def at(self, batch: int, edge: Edge) -> float:
+        """Seconds at a batch."""
+        if self._curve is None:
+            return 0.0
+        if not self._curve.low <= batch <= self._curve.high:
+            edge.beyond(f"{self._phase} at batch {batch}", f"batch {self._curve.low} to {self._curve.high}")
+        return float(self._curve.at(np.float64(batch)))
+
+
+class TokenCurve:
+    """Seconds over a number of tokens alone, from none at 0: prefill, catching up a drafter's cache."""
+
+    def __init__(self, cells: list[Cell]) -> None:
+        self._phase = cells[0].phase
+        self._curve = Curve({0: 0.0} | {cell.tokens or 0: cell.seconds for cell in cells})
+
+    def at(self, tokens: int, edge: Edge) -> float:
+        """Seconds of a number of tokens."""
+        if tokens > self._curve.high:
+            edge.beyond(f"{self._phase} of {tokens} tokens", f"up to {self._curve.high}")
+        return float(self._curve.at(np.float64(tokens)))
+
+
+class Phases:
+    """The look-ups of all phases. Immutable, so tables may share it."""
+
+    def __init__(self, cells: Iterable[Cell], capture_sizes: tuple[int, ...]) -> None:
+        groups: dict[tuple[str, str | None], list[Cell]] = {}
+        for cell in cells:
+            groups.setdefault((cell.phase, cell.drafter), []).append(cell)
+
+        def drafters(phase: str) -> list[str]:
+            return [name for found, name in groups if found == phase and name is not None]
+
+        self.verify = ByContext("verify", groups["verify", None], lambda found: VerifySurface(found, capture_sizes))
+        self.draft = {d: ByContext(f"drafting by {d}", groups["draft", d], DraftSurface) for d in drafters("draft")}
+        prefill = groups.get(("prefill", None))
+        self.prefill = ByContext("prefill", prefill, TokenCurve) if prefill else None
+        self.plan = BatchCurve(groups.get(("plan", None), []))
+        self.host = BatchCurve(groups.get(("host", None), []))
+        self.switch = {d: TokenCurve(groups["switch", d]) for d in drafters("switch")}
+
+    def verify_seconds(self, batch: int, tokens: Ints, context: int, edge: Edge) -> Floats:
+        """[N] float64 seconds of verifying [N] rising token counts."""
+        return np.asarray(self.verify.at(context, edge, lambda surface: surface.at(batch, tokens, edge)))
+
+    def draft_seconds(self, drafter: str, batch: int, depth: int, per_depth: bool, context: int, edge: Edge) -> float:
+        """Seconds of drafting by a drafter that has cells."""
+        return float(self.draft[drafter].at(context, edge, lambda s: s.at(batch, depth, per_depth, edge)))
+
+    @property
+    def flat(self) -> bool:
+        """Whether verifying more costs nothing, to 1 %, everywhere measured."""
+        return all(surface.flat for surface in self.verify.surfaces.values())
