@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import settings
 
-# A slow machine is no fault of the code. In CI the examples are the same every time, so that a red run is the change's own.
+# A slow machine is no fault of the code. In CI the examples are always the same, so that a red run is the change's own.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
