@@ -10,10 +10,16 @@ from pydantic import JsonValue, ValidationError
 
 from specsim.errors import InputError
 from specsim.policies.arms.fixed_arm import FixedArm
+from specsim.policies.arms.round_robin import RoundRobin
+from specsim.policies.arms.thompson_beta import ThompsonBeta
+from specsim.policies.arms.thompson_gaussian import ThompsonGaussian
+from specsim.policies.arms.ucb1 import UCB1
 from specsim.policies.base import DrafterPolicy, Drafters
 from specsim.policies.budget.autoregressive import Autoregressive
+from specsim.policies.budget.clairvoyant import Clairvoyant
 from specsim.policies.budget.dcut import DCut
 from specsim.policies.budget.fixed_depth import FixedDepth
+from specsim.policies.budget.fixed_ratio import FixedRatio
 from specsim.policies.calibrators.identity import IdentityCalibrator
 from specsim.policies.config import ControllerConfig, PolicyConfig, parse
 from specsim.policies.controller import Controller
@@ -21,11 +27,17 @@ from specsim.policies.controller import Controller
 BUDGETS: dict[str, type[Any]] = {
     "autoregressive": Autoregressive,
     "fixed_depth": FixedDepth,
+    "fixed_ratio": FixedRatio,
     "dcut": DCut,
+    "clairvoyant": Clairvoyant,
 }
 
 ARMS: dict[str, type[Any]] = {
     "fixed_arm": FixedArm,
+    "round_robin": RoundRobin,
+    "ucb1": UCB1,
+    "thompson_beta": ThompsonBeta,
+    "thompson_gaussian": ThompsonGaussian,
 }
 
 CALIBRATORS: dict[str, type[Any]] = {

@@ -27,23 +27,13 @@ class Verdict:
 
 EXACT = Verdict(exact=True)
 
-OWN_TOKEN = Verdict(
-    exact=False,
-    reason="whether a draft is verified would depend on the draft itself",
-    remedy="rank by score=max_prob, or verify the drafts as certain tokens (law point_mass)",
-)
+OWN_TOKEN = "whether a draft is verified would depend on the draft itself"
+LATER_LAWS = "the best of all budgets reads draft laws that depend on the drafts being cut"
+LATER_SCORES = "the best of all budgets reads scores that depend on the drafts being cut"
 
-LOOKS_AHEAD_LAWS = Verdict(
-    exact=False,
-    reason="the best of all budgets reads draft laws that depend on the drafts being cut",
-    remedy="choose the budget from earlier steps or fix it (fixed_ratio, fixed_depth)",
-)
-
-LOOKS_AHEAD_SCORES = Verdict(
-    exact=False,
-    reason="the best of all budgets reads scores that depend on the drafts being cut",
-    remedy="rank by score=max_prob, or fix the budget (fixed_ratio, fixed_depth)",
-)
+RANK_BY_LAW = "rank by score=max_prob"
+SETTLE_BUDGET = "settle the budget beforehand (fixed_ratio, fixed_depth)"
+VERIFY_AS_CERTAIN = "verify the drafts as certain tokens (law point_mass)"
 
 
 def exactness(law: DraftLaw, structure: DraftStructure, score: Score | None, timing: BudgetTiming) -> Verdict:
@@ -59,10 +49,12 @@ def exactness(law: DraftLaw, structure: DraftStructure, score: Score | None, tim
     """
     if law == "point_mass" or score is None:
         return EXACT
-    if score not in DISTRIBUTION_SCORES and score != "shifted_prob":
-        return OWN_TOKEN
+    looks_ahead = timing == "argmax" and structure == "autoregressive"
+    if score in DISTRIBUTION_SCORES:
+        return Verdict(False, LATER_LAWS, f"{SETTLE_BUDGET} or {VERIFY_AS_CERTAIN}") if looks_ahead else EXACT
+    rank = f"{RANK_BY_LAW} and {SETTLE_BUDGET}" if looks_ahead else RANK_BY_LAW
+    if score != "shifted_prob":
+        return Verdict(False, OWN_TOKEN, f"{rank}, or {VERIFY_AS_CERTAIN}")
     if timing != "argmax":
         return EXACT
-    if structure == "autoregressive":
-        return LOOKS_AHEAD_LAWS
-    return EXACT if score in DISTRIBUTION_SCORES else LOOKS_AHEAD_SCORES
+    return Verdict(False, LATER_SCORES, f"{SETTLE_BUDGET if looks_ahead else rank}, or {VERIFY_AS_CERTAIN}")

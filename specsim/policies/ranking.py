@@ -6,51 +6,48 @@ simulator on numpy and inside a GPU step. Ties are broken by (request, position)
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 from specsim.core import FIXED_POINT, Array
 
 
-def descending(scores: Array, xp: ModuleType | Any) -> Array:
-    """Negated scores from best to worst. Negated because the standard's sort is ascending and a flip costs a pass.
+def best_first(scores: Array, xp: Any) -> Array:
+    """Negated scores from best to worst: the standard's sort is ascending, and turning it round costs a pass.
 
-    scores   [B, D] float64
-    returns  [B * D] float64, ascending, each the negative of a score
+    scores   [D, B] float64
+    returns  [D * B] float64, ascending, each the negative of a score
     """
-    return xp.sort(xp.reshape(-scores, (-1,)))
+    return xp.sort(-xp.reshape(scores, (-1,)))
 
 
-def accepted_estimate(negated: Array, budgets: Array, xp: ModuleType | Any) -> Array:
+def accepted_estimate(negated: Array, budgets: Array, xp: Any) -> Array:
     """Expected accepted drafts at each budget: the sum of the best scores, in fixed point.
 
-    negated  [N] float64, see `descending`; positions without a draft add nothing
+    negated  [N] float64, see `best_first`
     budgets  [R] int64, in [0, N]
     returns  [R] int64, units of 1 / FIXED_POINT
 
-    Integers, so that the sum is the same in any order on any device.
+    Integers, so that a sum is the same in any order on any device.
     """
     fixed = xp.astype(xp.round(negated * FIXED_POINT), xp.int64)
-    total = xp.cumulative_sum(xp.where(fixed < 0, -fixed, 0))
-    some = xp.astype(budgets > 0, xp.int64)
-    return xp.take(total, budgets - some, axis=0) * some
+    return -xp.take(xp.cumulative_sum(fixed, include_initial=True), budgets, axis=0)
 
 
-def keep_best(scores: Array, negated: Array, budget: Array, xp: ModuleType | Any) -> Array:
+def keep_best(scores: Array, negated: Array, budget: Array, xp: Any) -> Array:
     """Verified prefix length of each request when the `budget` best positions are kept.
 
-    scores   [B, D] float64, non-increasing along D
-    negated  [B * D] float64, `descending(scores)`
+    scores   [D, B] float64, non-increasing along D
+    negated  [D * B] float64, `best_first(scores)`
     budget   [1] int64, in [0, number of drafts]
     returns  [B] int64, summing to `budget`
 
-    The score at the cut separates; of those equal to it, the first by (request, position) fill what is left.
+    The score at the cut separates what is kept from what is not. Of the positions level with it, the first by
+    (request, position) fill what room is left; those of one request are neighbours, so counting them is enough.
     """
-    some = xp.astype(budget > 0, xp.int64)
-    cut = -xp.take(negated, budget - some, axis=0)
-    above = xp.astype(scores > cut, xp.int64)
-    level = xp.astype(scores == cut, xp.int64)
-    level_rank = xp.reshape(xp.cumulative_sum(xp.reshape(level, (-1,))), scores.shape)
-    room = budget - xp.sum(above)
     # With budget 0 the cut is the best score itself: nothing is above it and there is no room.
-    return xp.sum(above + xp.where(level_rank <= room, level, 0), axis=1)
+    cut = -xp.take(negated, budget - xp.astype(budget > 0, xp.int64), axis=0)
+    above = xp.sum(xp.astype(scores > cut, xp.int64), axis=0)
+    level = xp.sum(xp.astype(scores == cut, xp.int64), axis=0)
+    room = budget - xp.sum(above) - (xp.cumulative_sum(level) - level)
+    room = xp.where(room > 0, room, 0)
+    return above + xp.where(room < level, room, level)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ from specsim.core import FIXED_POINT, Array, Draft, Score, StepCost
 from specsim.policies.base import BudgetTiming
 from specsim.policies.budget.depth_option import DepthOption
 from specsim.policies.budget.verify_ratio import Ratio, RatioCount, as_fractions, drafts_at_ratio
-from specsim.policies.ranking import accepted_estimate, descending, keep_best
+from specsim.policies.ranking import accepted_estimate, best_first, keep_best
 from specsim.policies.survival import namespace, survival_scores
 
 Ratios = Annotated[tuple[Ratio, ...], Field(min_length=1)] | Literal["all"]
@@ -56,7 +55,7 @@ class DCut(DepthOption):
         """[2, R] int64, the ratios from smallest to largest, so that of equal utilities the cheapest wins."""
         return as_fractions(tuple(sorted(self.ratios)) if self.ratios != "all" else ())
 
-    def budgets(self, draft: Draft, columns: int, xp: ModuleType | Any) -> Array:
+    def budgets(self, draft: Draft, columns: int, xp: Any) -> Array:
         """Numbers of drafts to choose among.
 
         columns  draft positions D of the step
@@ -76,11 +75,11 @@ class DCut(DepthOption):
         """[B] int64, verified prefix length of each request; see `BudgetPolicy.plan`."""
         xp = namespace(confidence)
         scores = survival_scores(confidence, draft.num_drafts, xp)
-        negated = descending(scores, xp)
+        negated = best_first(scores, xp)
         budgets = self.budgets(draft, confidence.shape[1], xp)
         tokens = accepted_estimate(negated, budgets, xp)
         if self.numerator == "bonus":
             tokens = tokens + confidence.shape[0] * int(FIXED_POINT)
-        utility = xp.astype(tokens, xp.float64) / FIXED_POINT / xp.take(cost.seconds, budgets, axis=0)
+        utility = xp.astype(tokens, xp.float64) / xp.take(cost.seconds, budgets, axis=0)
         best = xp.take(budgets, xp.argmax(utility, keepdims=True), axis=0)
         return keep_best(scores, negated, best, xp)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from types import ModuleType
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -30,7 +29,7 @@ def as_fractions(ratios: tuple[float, ...]) -> np.ndarray:
     return np.array([[f.numerator for f in fractions], [f.denominator for f in fractions]], dtype=np.int64)
 
 
-def drafts_at_ratio(fractions: Array, num_drafts: Array, count: RatioCount, xp: ModuleType | Any) -> Array:
+def drafts_at_ratio(fractions: Array, num_drafts: Array, count: RatioCount, xp: Any) -> Array:
     """Drafts to verify at each ratio.
 
     fractions   [2, R] int64, see `as_fractions`, on the library and device of `num_drafts`

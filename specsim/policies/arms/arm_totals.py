@@ -1,0 +1,47 @@
+"""What each arm brought so far, as sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ArmTotals:
+    """Pulls, gain and exposure of each arm; an arm's mean is its gain over its exposure, a ratio of totals.
+
+    num_arms  drafters of the run
+    """
+
+    def __init__(self, num_arms: int) -> None:
+        self.pulls = [0] * num_arms
+        self.gain = [0.0] * num_arms
+        self.exposure = [0.0] * num_arms
+
+    def add(self, arm: int, gain: float, exposure: float) -> None:
+        """Count one step."""
+        self.pulls[arm] += 1
+        self.gain[arm] += gain
+        self.exposure[arm] += exposure
+
+    def means(self) -> list[float]:
+        """Ratio of totals of each arm; 0 for one that never met a test, so that only its bonus brings it back."""
+        return [
+            gain / exposure if exposure > 0 else 0.0 for gain, exposure in zip(self.gain, self.exposure, strict=True)
+        ]
+
+    def unpulled(self) -> int | None:
+        """The first arm that was never pulled (None: all were)."""
+        return self.pulls.index(0) if 0 in self.pulls else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything counted, JSON-able."""
+        return {"pulls": list(self.pulls), "gain": list(self.gain), "exposure": list(self.exposure)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a `state_dict`.
+
+        Raises  ValueError when it is not one, or of another number of arms
+        """
+        same_shape = {name: len(values) for name, values in self.state_dict().items()}
+        if {name: len(values) for name, values in state.items()} != same_shape:
+            raise ValueError(f"arm totals need {same_shape} values, got {state}")
+        self.pulls, self.gain, self.exposure = list(state["pulls"]), list(state["gain"]), list(state["exposure"])
