@@ -10,11 +10,13 @@ from specsim.errors import InputError
 Kind: TypeAlias = Literal["trace", "cost"]
 
 SUBFOLDER: dict[Kind, str] = {"trace": ".", "cost": "costs"}
+NOUN: dict[Kind, str] = {"trace": "trace", "cost": "cost table"}
 
 
 def shipped_folders(kind: Kind) -> tuple[Path, ...]:
-    """Folders that hold shipped data: the working directory's `traces/`, then the one next to the package."""
-    roots = (Path("traces"), Path(__file__).resolve().parent.parent / "traces")
+    """Folders that hold shipped data: `traces/` of the working directory, of the clone, of the installed package."""
+    package = Path(__file__).resolve().parent
+    roots = (Path("traces"), package.parent / "traces", package / "traces")
     return tuple(root / SUBFOLDER[kind] for root in roots)
 
 
@@ -34,9 +36,9 @@ def shipped_path(kind: Kind, name: str | Path) -> Path:
         if (candidate / "manifest.json").is_file():
             return candidate
     if given.exists():
-        raise InputError(f"{given}: not a {kind} folder (it has no manifest.json)")
+        raise InputError(f"{given}: not a {NOUN[kind]}: it has no manifest.json")
     known = ", ".join(shipped_names(kind)) or "none"
-    raise InputError(f"{given}: no such {kind} folder, and no shipped {kind} of that name (shipped: {known})")
+    raise InputError(f"{given}: no such {NOUN[kind]}, neither a folder nor a shipped one (shipped: {known})")
 
 
 def shipped_names(kind: Kind) -> tuple[str, ...]:

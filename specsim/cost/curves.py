@@ -11,6 +11,8 @@ import numpy as np
 
 from specsim.errors import InputError
 
+REMEDY = "and extrapolation is off (--extrapolate turns it on and marks the results)"
+
 
 @dataclass(slots=True)
 class Edge:
@@ -29,19 +31,27 @@ class Edge:
         """Say something once."""
         self.notes[text] = None
 
-    def beyond(self, asked: str, measured: str) -> None:
+    def beyond(self, axis: str, asked: object, measured: str) -> None:
         """Something outside the measured range was asked.
 
-        Raises   InputError unless extrapolating
+        axis      what is asked along, such as `verify batch`
+        asked     the value
+        measured  the allowed values
+        Raises    InputError unless extrapolating
         """
         if not self.extrapolate:
-            raise InputError(f"{self.where}: {asked} is outside what was measured ({measured}); allow extrapolation")
-        self.note(f"extrapolated: {asked} is outside what was measured ({measured})")
+            raise InputError(f"{self.where}: {axis} {asked} is outside what was measured ({measured}) {REMEDY}")
+        self.note(f"extrapolated beyond the measured {axis}")
 
 
 def lerp(low: Any, high: Any, weight: Any) -> Any:
-    """Between `low` (weight 0) and `high` (weight 1), never outside the two by rounding; above 1 the line goes
-    on, but never falls."""
+    """Between `low` (weight 0) and `high` (weight 1), not even a rounding error outside them.
+
+    low      float64, any shape
+    high     the same shape
+    weight   from 0; above 1 the line goes on, but does not fall
+    returns  the same shape; `low` and `high` exactly at weight 0 and 1
+    """
     inside = low * (1.0 - weight) + high * weight
     inside = np.clip(inside, np.minimum(low, high), np.maximum(low, high))
     return np.where(weight > 1.0, high + (weight - 1.0) * np.maximum(high - low, 0.0), inside)

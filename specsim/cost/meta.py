@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from specsim.errors import InputError
 
-
 Label: TypeAlias = Literal["measured", "published", "derived", "example"]
 """Measured by specsim; published by others; computed from something else; made up for a test or a tutorial."""
 

@@ -38,9 +38,10 @@ class ByContext(Generic[S]):
         """
         last = self._contexts[-1]
         if len(self._contexts) == 1 and context != last:
-            edge.note(f"{self.what} was measured at context {last} only and is charged the same at every context")
+            known = f"was measured at context {last} only" if last else "resolves no context"
+            edge.note(f"{self.what} {known}: it is charged the same at every context")
         elif context > last:
-            edge.beyond(f"{self.what} at context {context}", f"up to {last}")
+            edge.beyond(f"context of {self.what}", context, f"up to {last}")
         low, high, weight = bracket(self._contexts, context)
         first = read(self.surfaces[low])
         return first if low == high else lerp(first, read(self.surfaces[high]), weight)
@@ -65,7 +66,7 @@ class DraftSurface:
                     in proportion, else as that one
         """
         if not self._batches[0] <= batch <= self._batches[-1]:
-            edge.beyond(f"drafting by {self._name} at batch {batch}", f"{self._batches[0]} to {self._batches[-1]}")
+            edge.beyond(f"batch of drafting by {self._name}", batch, f"{self._batches[0]} to {self._batches[-1]}")
         low, high, weight = bracket(self._batches, batch)
         first, last = (self._row(b, depth, per_depth, edge) for b in (low, high))
         return float(lerp(first, last, weight))
@@ -73,7 +74,7 @@ class DraftSurface:
     def _row(self, batch: int, depth: int, per_depth: bool, edge: Edge) -> float:
         row = self._rows[batch]
         if depth > row.high:
-            edge.beyond(f"drafting {depth} tokens by {self._name} at batch {batch}", f"up to {row.high}")
+            edge.beyond(f"depth of drafting by {self._name}", depth, f"up to {row.high} at batch {batch}")
         seconds = float(row.at(np.float64(depth)))
         if depth >= row.low:
             return seconds
@@ -94,7 +95,7 @@ class BatchCurve:
         if self._curve is None:
             return 0.0
         if not self._curve.low <= batch <= self._curve.high:
-            edge.beyond(f"{self._phase} at batch {batch}", f"batch {self._curve.low} to {self._curve.high}")
+            edge.beyond(f"{self._phase} batch", batch, f"{self._curve.low} to {self._curve.high}")
         return float(self._curve.at(np.float64(batch)))
 
 
@@ -108,7 +109,7 @@ class TokenCurve:
     def at(self, tokens: int, edge: Edge) -> float:
         """Seconds of a number of tokens."""
         if tokens > self._curve.high:
-            edge.beyond(f"{self._phase} of {tokens} tokens", f"up to {self._curve.high}")
+            edge.beyond(f"{self._phase} tokens", tokens, f"up to {self._curve.high}")
         return float(self._curve.at(np.float64(tokens)))
 
 

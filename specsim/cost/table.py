@@ -221,7 +221,7 @@ class CostTable:
         if cell < 0:
             raise ValueError(f"context {context} must not be negative")
         if cell - CONTEXT_GRID >= top:
-            self._edge.beyond(f"context {context:g}", f"up to {top}")
+            self._edge.beyond("context", f"{context:g}", f"up to {top}")
             return cell
         return min(cell, top)
 

@@ -47,7 +47,7 @@ class VerifySurface:
         returns  [N] float64
         """
         if not self._batches[0] <= batch <= self._batches[-1]:
-            edge.beyond(f"verify at batch {batch}", f"batch {self._batches[0]} to {self._batches[-1]}")
+            edge.beyond("verify batch", batch, f"{self._batches[0]} to {self._batches[-1]}")
         split = int(np.searchsorted(tokens, self._limit, side="right"))
         parts = []
         if split:
@@ -74,8 +74,8 @@ class VerifySurface:
         reach = [b for b in (low, high) if b in self._captured]
         near = [b for b in reach if self._captured[b].low <= bucket <= self._captured[b].high]
         if not near:
-            spans = ", ".join(f"{self._captured[b].low} to {self._captured[b].high}" for b in sorted(set(reach)))
-            edge.beyond(f"verify of {bucket} captured tokens at batch {batch}", f"{spans or 'no'} tokens there")
+            spans = [f"{self._captured[b].low} to {self._captured[b].high} at batch {b}" for b in sorted(set(reach))]
+            edge.beyond("captured verify tokens", f"{bucket} at batch {batch}", ", ".join(spans) or "none")
             rows = self._captured or self._eager
             return float(rows[_nearest(rows, batch)].at(np.float64(bucket)))
         first, last = (float(self._captured[b].at(np.float64(bucket))) for b in (near[0], near[-1]))
@@ -92,9 +92,9 @@ class VerifySurface:
             if self._sizes:
                 edge.note("between the largest captured size and the first eager cell, that cell is charged")
             else:
-                edge.beyond(f"verify of {tokens[0]} tokens at batch {batch}", f"from {floor:g} tokens there")
+                edge.beyond("verify tokens", f"{tokens[0]} at batch {batch}", f"from {floor:g} there")
         if tokens[-1] > reach + ROUNDING:
-            edge.beyond(f"verify of {tokens[-1]} tokens at batch {batch}", f"up to {reach:g} tokens there")
+            edge.beyond("verify tokens", f"{tokens[-1]} at batch {batch}", f"up to {reach:g} there")
         if low is high:
             return np.asarray(low.at(tokens.astype(np.float64)))
         at_low, at_high = split_tokens(tokens, weight, low, high)
@@ -105,7 +105,7 @@ class VerifySurface:
         low, high, weight = self._neighbours(batch)
         near = [b for b in (low, high) if b in self._eager]
         if not near:
-            edge.beyond(f"eager verify at batch {batch}", f"eager at batch {sorted(self._eager) or 'none'}")
+            edge.beyond("eager verify batch", batch, ", ".join(map(str, sorted(self._eager))) or "none")
             rows = self._eager or self._captured
             only = rows[_nearest(rows, batch)]
             return only, only, 0.0
