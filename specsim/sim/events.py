@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import cast
 
 import simpy
-from simpy.core import EventPriority
+from simpy.events import EventPriority
 
 ARRIVAL = 0
 STEP_END = 1

@@ -10,7 +10,7 @@ import simpy
 
 from specsim.core import Draft, Order, Outcome, StepContext, StepCost, StepSeconds
 from specsim.cost import CostTable
-from specsim.policies import Controller
+from specsim.policies.controller import Controller
 from specsim.sim.catch_up import CatchUp
 from specsim.sim.events import STEP_END, WAKE_UP, Signal, Timed
 from specsim.sim.replay import Replay
@@ -146,16 +146,14 @@ class Replica:
         self.step_index += 1
         return context
 
-    def _prefill_seconds(self, chunks: list[tuple[int, int]], context: float) -> float:
+    def _prefill_seconds(self, chunks: list[tuple[int, int]], context: float, alone: bool = False) -> float:
         tokens = sum(size for _, size in chunks)
-        return self.cost.prefill_seconds(tokens, context) if tokens else 0.0
+        return self.cost.prefill_seconds(tokens, context, alone) if tokens else 0.0
 
     def _prefill_only(self, chunks: list[tuple[int, int]]) -> Step:
-        """A step in which nobody decodes pays a plain step of one request beside its prompt tokens."""
         computed = [self.scheduler.slots.computed[slot] for slot, _ in chunks]
         context = sum(computed) / len(computed) if computed else 0.0
-        base = self.cost.phases(None, 1, 0, 0, context) if chunks else StepSeconds()
-        seconds = replace(base, prefill=self._prefill_seconds(chunks, context))
+        seconds = StepSeconds(prefill=self._prefill_seconds(chunks, context, alone=True))
         waiting = len(self.scheduler.waiting)
         return Step(self.env.now, NONE, Order(0, 0), None, NONE, NONE, NONE, seconds, chunks, waiting)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from specsim.errors import InputError
@@ -23,7 +24,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._next = 0
 
-    def route(self, replicas: list[Loaded]) -> int:
+    def route(self, replicas: Sequence[Loaded]) -> int:
         """Index of the replica to send the next request to."""
         index = self._next % len(replicas)
         self._next += 1
@@ -33,12 +34,12 @@ class RoundRobin:
 class LeastLoaded:
     """The replica with the fewest requests running or waiting; the lowest index among equals."""
 
-    def route(self, replicas: list[Loaded]) -> int:
+    def route(self, replicas: Sequence[Loaded]) -> int:
         """Index of the replica to send the next request to."""
         return min(range(len(replicas)), key=lambda index: replicas[index].load())
 
 
-ROUTERS = {"round_robin": RoundRobin, "least_loaded": LeastLoaded}
+ROUTERS: dict[str, type[RoundRobin] | type[LeastLoaded]] = {"round_robin": RoundRobin, "least_loaded": LeastLoaded}
 
 
 def build_router(name: str) -> RoundRobin | LeastLoaded:

@@ -10,7 +10,7 @@ import simpy
 
 from specsim.cost import CostTable
 from specsim.errors import InputError
-from specsim.policies import Controller
+from specsim.policies.controller import Controller
 from specsim.sim.engine_config import EngineConfig
 from specsim.sim.events import ARRIVAL, Signal, Timed
 from specsim.sim.replay import Replay
@@ -20,7 +20,7 @@ from specsim.sim.scheduler import Scheduler
 from specsim.sim.slots import Request
 from specsim.sim.tally import Tally
 from specsim.sim.workload import POLICY_STREAM, ClosedLoop, TraceArrivals, Workload, request_order
-from specsim.telemetry import Run
+from specsim.telemetry import FINISH_REASONS, Run
 from specsim.trace import TraceLike
 
 
@@ -75,7 +75,8 @@ class Simulation:
         router: str,
         record_steps: bool,
     ) -> None:
-        self.trace, self.cost, self.controller = trace, cost, controller
+        # A copy of the table, so that the notes are this run's own.
+        self.trace, self.cost, self.controller = trace, cost.fresh(), controller
         self.engine, self.workload, self.seed = engine, workload, seed
         self.env = simpy.Environment()
         self.done = Signal(self.env)
@@ -158,11 +159,11 @@ class Simulation:
             requests.domains[int(requests.domain[index])],
             prompt,
             limit,
-            limit == output and str(requests.finish_reason[index]) == "stop",
+            limit == output and FINISH_REASONS[int(requests.finish_reason[index])] == "stop",
             self.env.now,
         )
         self.num_submitted += 1
-        self.replicas[self.router.route(list(self.replicas))].submit(request)
+        self.replicas[self.router.route(self.replicas)].submit(request)
 
     def _finished(self, request: Request) -> None:
         self.num_finished += 1

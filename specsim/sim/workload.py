@@ -73,7 +73,7 @@ class Gamma:
         return np.cumsum(rng.gamma(self.burstiness, scale, self.num_requests))
 
 
-def Poisson(rate: float, num_requests: int) -> Gamma:  # noqa: N802 - reads as the law's name
+def Poisson(rate: float, num_requests: int) -> Gamma:
     """Poisson arrivals: a Gamma law of shape 1."""
     return Gamma(rate, num_requests, 1.0)
 

@@ -1,0 +1,57 @@
+"""What an idle drafter missed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specsim.sim.catch_up import CatchUp
+
+
+def slots(*numbers):
+    return np.array(numbers, np.int64)
+
+
+def test_a_drafter_in_use_misses_nothing():
+    catch_up, length = CatchUp(2, 3), slots(10, 20, 30)
+    for slot in range(3):
+        catch_up.admit(slot, int(length[slot]))
+        catch_up.join()
+    for _ in range(4):
+        assert catch_up.missed(0, slots(0, 1, 2), length) == 0
+        length += 5
+
+
+def test_switching_back_misses_what_was_emitted_meanwhile():
+    catch_up, length = CatchUp(2, 2), slots(10, 20)
+    catch_up.admit(0, 10)
+    catch_up.admit(1, 20)
+    catch_up.join()
+    assert catch_up.missed(0, slots(0, 1), length) == 0
+    length += slots(3, 4)
+    assert catch_up.missed(1, slots(0, 1), length) == 7  # drafter 1 has not seen the first step's tokens
+    length += slots(1, 1)
+    assert catch_up.missed(-1, slots(0, 1), length) == 0  # nobody drafts
+    length += slots(1, 1)
+    assert catch_up.missed(1, slots(0, 1), length) == 2  # the plain step's tokens; its own it had
+    length += slots(2, 2)
+    assert catch_up.missed(0, slots(0, 1), length) == 8  # its own first step aside, all since
+
+
+def test_a_prompt_that_is_computed_here_is_missed_by_every_drafter_at_first():
+    catch_up, length = CatchUp(1, 1), slots(33)
+    catch_up.admit(0, 0)
+    catch_up.join()
+    assert catch_up.missed(0, slots(0), length) == 33
+
+
+def test_a_reused_slot_inherits_nothing():
+    catch_up, length = CatchUp(2, 2), slots(10, 20)
+    catch_up.admit(0, 10)
+    catch_up.admit(1, 20)
+    catch_up.join()
+    catch_up.missed(0, slots(0, 1), length)
+    catch_up.admit(1, 0)  # the request left, another came, still prefilling
+    length[1] = 99
+    assert catch_up.missed(1, slots(0), length) == 0
+    catch_up.join()
+    assert catch_up.missed(0, slots(0, 1), length) == 99
