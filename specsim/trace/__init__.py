@@ -1,10 +1,12 @@
 """Acceptance traces: recorded once, replayed under any policy."""
 
+from specsim.trace.encode import RecordedBlocks, RequestRow
 from specsim.trace.manifest import SCHEMA_VERSION, DrafterEntry, Manifest, PromptSet, Sampling
 from specsim.trace.protocol import TraceLike
 from specsim.trace.reader import Trace
 from specsim.trace.requests import Requests
-from specsim.trace.writer import RecordedBlocks, RequestRow, TraceWriter
+from specsim.trace.validate import ValidationReport
+from specsim.trace.writer import TraceWriter
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -18,4 +20,5 @@ __all__ = [
     "Trace",
     "TraceLike",
     "TraceWriter",
+    "ValidationReport",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -112,45 +113,61 @@ def _ragged(column: pa.ChunkedArray, name: str, path: Path) -> Ragged:
     return Ragged(offsets[:-1], np.diff(offsets), array.is_valid().to_numpy(zero_copy_only=False), flat)
 
 
-def assemble(pieces: Sequence[tuple[BlockRows, np.ndarray]], spec: DrafterSpec) -> Blocks:
-    """The blocks of one request and drafter, in position order.
+Pieces: TypeAlias = Sequence[tuple[BlockRows, np.ndarray]]
+"""Rows of the table, and the indices of those meant among them."""
 
-    pieces   rows of the table, and which of them to take
-    returns  read-only arrays
+
+class DrafterRows:
+    """The rows of one request and drafter, positions rising.
+
+    position  [P] int64, output tokens already emitted
     """
-    names = ("num_drafts", "num_accepted", "num_verified")
-    counts = [np.concatenate([getattr(rows, name)[taken] for rows, taken in pieces]) for name in names]
-    scores = {score: _score(pieces, score, spec, counts[0]) for score in spec.scores}
-    for array in [*counts, *scores.values()]:
-        array.setflags(write=False)
-    return Blocks(counts[0], counts[1], counts[2], scores)
+
+    def __init__(self, pieces: Pieces, spec: DrafterSpec) -> None:
+        """Gather `pieces`, all of them rows of the drafter `spec`."""
+        self.spec = spec
+        self._pieces = pieces
+        self._order = np.zeros(0, dtype=np.int64)
+        self._order = np.argsort(self._scalar("position", ordered=False), kind="stable")
+        self.position = self._scalar("position")
+
+    def _scalar(self, name: str, ordered: bool = True) -> np.ndarray:
+        parts = [getattr(rows, name)[taken] for rows, taken in self._pieces]
+        column = np.concatenate(parts or [np.zeros(0, dtype=np.int64)])
+        return column[self._order] if ordered else column
+
+    def has(self, column: str) -> bool:
+        """Whether every row has a value in the list column."""
+        return all(column in rows.lists and bool(rows.lists[column].there[taken].all()) for rows, taken in self._pieces)
+
+    def dense(self, column: str) -> np.ndarray:
+        """A list column padded with 0 to [P, D], float64, or int64 for token ids."""
+        depth = self.spec.max_depth
+        parts = [rows.lists[column].dense(taken, rows.num_drafts[taken], depth) for rows, taken in self._pieces]
+        return np.concatenate(parts or [np.zeros((0, depth))])[self._order]
+
+    def blocks(self) -> Blocks:
+        """The rows as read-only dense arrays."""
+        counts = [self._scalar(name) for name in ("num_drafts", "num_accepted", "num_verified")]
+        scores = {score: self._score(score, counts[0]) for score in self.spec.scores}
+        for array in [*counts, *scores.values()]:
+            array.setflags(write=False)
+        return Blocks(counts[0], counts[1], counts[2], scores)
+
+    def _score(self, score: Score, num_drafts: np.ndarray) -> np.ndarray:
+        column = SCORE_COLUMNS[score]
+        if score == "max_prob" and self.spec.law == "point_mass" and not self.has(column):
+            column = SCORE_COLUMNS["drawn_prob"]  # a greedy draft is its law's most likely token
+        values = self.dense(column)
+        return shifted(values, num_drafts) if score == "shifted_prob" else values
 
 
-def dense_column(pieces: Sequence[tuple[BlockRows, np.ndarray]], column: str, depth: int) -> np.ndarray:
-    """One list column of the rows of each piece, padded with 0 to [P, depth]."""
-    return np.concatenate([rows.lists[column].dense(taken, rows.num_drafts[taken], depth) for rows, taken in pieces])
+def shifted(confidence: np.ndarray, num_drafts: np.ndarray) -> np.ndarray:
+    """The drawn token's probability at the position before: 1 at the first, 0 at and beyond `num_drafts`.
 
-
-def score_column(rows: BlockRows, taken: np.ndarray, score: Score, spec: DrafterSpec) -> str:
-    """The column that `score` of `spec` is read from.
-
-    A greedy draft is its law's largest token, so where no largest probability was recorded the drawn one is it.
+    confidence  [P, D] float64
+    num_drafts  [P] int64
     """
-    column = SCORE_COLUMNS[score]
-    recorded = column in rows.lists and bool(rows.lists[column].there[taken].any())
-    if score == "max_prob" and spec.law == "point_mass" and not recorded:
-        return SCORE_COLUMNS["drawn_prob"]
-    return column
-
-
-def _score(
-    pieces: Sequence[tuple[BlockRows, np.ndarray]], score: Score, spec: DrafterSpec, num_drafts: np.ndarray
-) -> np.ndarray:
-    column = score_column(*pieces[0], score, spec)
-    values = dense_column(pieces, column, spec.max_depth)
-    if score != "shifted_prob":
-        return values
-    shifted = np.ones_like(values)
-    shifted[:, 1:] = values[:, :-1]
-    shifted[np.arange(spec.max_depth) >= num_drafts[:, None]] = 0.0
-    return shifted
+    depth = confidence.shape[1]
+    before = np.concatenate([np.ones((len(confidence), 1)), confidence[:, :-1]], axis=1)
+    return np.where(np.arange(depth) < num_drafts[:, None], before, 0.0)

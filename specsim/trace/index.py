@@ -64,27 +64,34 @@ def index_rows(paths: Sequence[Path], files: Sequence[pq.ParquetFile], request_i
     """
     by_id = np.argsort(request_id, kind="stable")
     groups: list[RowGroup] = []
-    runs: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+    runs: list[np.ndarray] = []
     closed = np.zeros(len(request_id), dtype=bool)
     current = -1
     for number, (path, file) in enumerate(zip(paths, files, strict=True)):
         first_row = 0
         for group in range(file.num_row_groups):
-            with reading(path):
-                ids, there = integers(file.read_row_group(group, columns=["request_id"], use_threads=False).column(0))
-            if not there.all():
-                raise _fault(path, first_row + int(np.argmin(there)), "null", "a value in every row")
-            starts = np.flatnonzero(np.diff(ids, prepend=ids[:1] - 1)) if len(ids) else np.zeros(0, dtype=np.int64)
+            ids = _read_ids(path, file, group, first_row)
+            starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)])
             owners = _find(ids[starts], request_id, by_id)
             current = _check_runs(owners, ids[starts], first_row + starts, closed, current, path)
-            runs.append((np.full(len(starts), len(groups)), starts, np.append(starts[1:], len(ids)), owners))
+            stops = np.append(starts[1:], len(ids))[: len(starts)]
+            runs.append(np.stack([np.full(len(starts), len(groups)), starts, stops, owners]))
             groups.append(RowGroup(number, group, first_row, len(ids)))
             first_row += len(ids)
-    columns = [np.concatenate([run[k] for run in runs] or [np.zeros(0)]).astype(np.int64) for k in range(4)]
-    count = np.bincount(columns[3], minlength=len(request_id)).astype(np.int64)
-    first = np.full(len(request_id), len(columns[3]), dtype=np.int64)
-    np.minimum.at(first, columns[3], np.arange(len(columns[3])))
-    return RowIndex(tuple(groups), *columns, first, count)
+    columns = np.concatenate([np.zeros((4, 0), dtype=np.int64), *runs], axis=1)
+    request = columns[3]
+    count = np.bincount(request, minlength=len(request_id)).astype(np.int64)
+    first = np.full(len(request_id), len(request), dtype=np.int64)
+    np.minimum.at(first, request, np.arange(len(request)))
+    return RowIndex(tuple(groups), columns[0], columns[1], columns[2], request, first, count)
+
+
+def _read_ids(path: Path, file: pq.ParquetFile, group: int, first_row: int) -> np.ndarray:
+    with reading(path):
+        ids, there = integers(file.read_row_group(group, columns=["request_id"], use_threads=False).column(0))
+    if not there.all():
+        raise _fault(path, first_row + int(np.argmin(there)), "null", "a value in every row")
+    return ids
 
 
 def _find(ids: np.ndarray, request_id: np.ndarray, by_id: np.ndarray) -> np.ndarray:

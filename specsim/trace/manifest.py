@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from specsim.core import SCORES, DraftLaw, DrafterSpec, DraftStructure, Score
+from specsim.core import SCORES, DrafterSpec, DraftLaw, DraftStructure, Score
 from specsim.errors import InputError
 
 SCHEMA_VERSION = 1

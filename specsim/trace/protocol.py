@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from specsim.core import Blocks, DrafterSpec
 from specsim.trace.manifest import Manifest, TraceKind
 from specsim.trace.requests import Requests
@@ -38,4 +40,8 @@ class TraceLike(Protocol):
 
     def blocks(self, index: int, drafter: int) -> Blocks:
         """What `drafter` proposes at every output position of the request at `index`."""
+        ...
+
+    def visits(self, index: int, drafter: int) -> tuple[np.ndarray, Blocks]:
+        """The positions recorded for one request and drafter, [P] int64 and rising, and their blocks."""
         ...

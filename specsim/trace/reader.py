@@ -2,109 +2,43 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from specsim.core import Blocks, DrafterSpec
 from specsim.errors import InputError
-from specsim.trace.blocks import BlockRows, assemble, decode_rows, dense_column
-from specsim.trace.check import check_resolved, check_rows
-from specsim.trace.index import RowIndex, index_rows
-from specsim.trace.manifest import BLOCKS_FILE, REQUESTS_FILE, Manifest, TraceKind, read_manifest
-from specsim.trace.parquet import file_sha256, open_parquet, reading
+from specsim.trace.blocks import DrafterRows
+from specsim.trace.files import blocks_files, check_hashes
+from specsim.trace.info import describe
+from specsim.trace.manifest import REQUESTS_FILE, STEPS_FILE, Manifest, TraceKind, read_manifest
 from specsim.trace.requests import Requests, read_requests
-from specsim.trace.schema import BLOCK_COLUMNS, SCORE_COLUMNS, check_columns
+from specsim.trace.slice import select, write_slice
+from specsim.trace.steps import read_steps
+from specsim.trace.table import BlocksTable
+from specsim.trace.validate import ValidationReport, check_blocks
 
 CACHE_BYTES = 256 * 2**20
 """Decoded row groups kept in memory, at most."""
 
 
-class BlocksTable:
-    """The blocks files of a trace: row groups decoded on demand, the last used ones kept."""
-
-    def __init__(self, paths: Sequence[Path], manifest: Manifest, requests: Requests, cache_bytes: int) -> None:
-        self.paths = tuple(paths)
-        self.manifest = manifest
-        self.specs = manifest.specs
-        self.names = [spec.name for spec in self.specs]
-        self.cache_bytes = cache_bytes
-        self.files = [self._open(path) for path in self.paths]
-        self.index: RowIndex = index_rows(self.paths, self.files, requests.request_id)
-        self._owner_tokens = requests.num_output_tokens
-        self._kept: OrderedDict[int, BlockRows] = OrderedDict()
-        self._kept_bytes = 0
-
-    def _open(self, path: Path) -> pq.ParquetFile:
-        file = open_parquet(path, ["drafter"])
-        with reading(path):
-            check_columns(file.schema_arrow, BLOCK_COLUMNS, path)
-        for spec in self.specs:
-            for score in spec.scores:
-                column = SCORE_COLUMNS[score]
-                served = score == "max_prob" and spec.law == "point_mass"
-                if column not in file.schema_arrow.names and not served:
-                    raise InputError(
-                        f"{path}: column {column!r} is missing, though drafter {spec.name!r} offers {score}; "
-                        f"allowed: a list in every row of that drafter"
-                    )
-        return file
-
-    def decode(self, group: int) -> BlockRows:
-        """Row group `group` of the index, every row checked, not kept."""
-        where = self.index.groups[group]
-        path = self.paths[where.file]
-        with reading(path):
-            table = self.files[where.file].read_row_group(where.group, use_threads=False)
-            rows = decode_rows(table, self.names, path, where.first_row)
-        runs = slice(*np.searchsorted(self.index.group, [group, group + 1]))
-        owner = np.repeat(self.index.request[runs], self.index.stop[runs] - self.index.start[runs])
-        tokens = self._owner_tokens[owner]
-        check_rows(rows, self.specs, tokens)
-        if self.manifest.kind == "position_indexed":
-            check_resolved(rows, tokens)
-        return rows
-
-    def rows(self, group: int) -> BlockRows:
-        """Row group `group` of the index, decoded once while it is among the last used."""
-        if group in self._kept:
-            self._kept.move_to_end(group)
-            return self._kept[group]
-        rows = self.decode(group)
-        self._kept[group] = rows
-        self._kept_bytes += rows.num_bytes
-        while self._kept_bytes > self.cache_bytes and len(self._kept) > 1:
-            self._kept_bytes -= self._kept.popitem(last=False)[1].num_bytes
-        return rows
-
-    def pieces(self, request: int, drafter: int) -> list[tuple[BlockRows, np.ndarray]]:
-        """The rows of one request and drafter, in position order, as (rows, which of them)."""
-        found = []
-        for group, start, stop in self.index.runs(request):
-            rows = self.rows(group)
-            taken = start + np.flatnonzero(rows.drafter[start:stop] == drafter)
-            found.append((rows, taken[np.argsort(rows.position[taken], kind="stable")]))
-        return found
-
-
-@dataclass(frozen=True)
 class Trace:
-    """A recorded trace: the manifest and the requests in memory, the blocks on disk until asked for.
+    """A recorded trace: manifest and requests in memory, blocks on disk until asked for.
 
     path      the trace's folder
     manifest  what it is and how it was made
     requests  the requests' columns
     """
 
-    path: Path
-    manifest: Manifest
-    requests: Requests
-    _table: BlocksTable
-    _members: np.ndarray
+    def __init__(self, path: Path, manifest: Manifest, requests: Requests, table: BlocksTable, rows: np.ndarray):
+        """See `Trace.open`; `rows` [N] int64 are the requests' rows in requests.parquet."""
+        self.path = path
+        self.manifest = manifest
+        self.requests = requests
+        self._table = table
+        self._rows = rows
 
     @classmethod
     def open(cls, path: str | Path, verify_hashes: bool = False, cache_bytes: int = CACHE_BYTES) -> Trace:
@@ -119,7 +53,7 @@ class Trace:
             found = "not a folder" if folder.exists() else "missing"
             raise InputError(f"{folder}: {found}; allowed: a trace folder")
         manifest = read_manifest(folder)
-        blocks = data_files(folder, manifest)
+        blocks = blocks_files(folder, manifest)
         if verify_hashes:
             check_hashes(folder, manifest)
         requests = read_requests(folder / REQUESTS_FILE)
@@ -139,6 +73,13 @@ class Trace:
     def __len__(self) -> int:
         return len(self.requests)
 
+    def __repr__(self) -> str:
+        return f"<Trace {self.path}: {len(self)} requests, {len(self.drafters)} drafters>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the path and the selection: another process maps the same files."""
+        return _reopen, (self.path, self._rows)
+
     def blocks(self, index: int, drafter: int) -> Blocks:
         """What `drafter` proposes at every output position of the request at `index`.
 
@@ -149,59 +90,79 @@ class Trace:
         """
         if self.kind != "position_indexed":
             raise InputError(
-                f"{self.path}: a trajectory trace has only the positions one policy visited; "
-                f"allowed: a position-indexed trace for exact replay"
+                f"{self.path}: a trajectory trace has only the positions that one policy visited; "
+                f"allowed: a position-indexed trace"
             )
-        return assemble(self._complete_pieces(index, drafter), self.drafters[drafter])
+        return self._drafter_rows(index, drafter).blocks()
 
     def visits(self, index: int, drafter: int) -> tuple[np.ndarray, Blocks]:
-        """The positions [P] int64 recorded for one request and drafter, rising, and their blocks."""
-        pieces = self._table.pieces(int(self._members[index]), drafter)
-        positions = [rows.position[taken] for rows, taken in pieces]
-        return np.concatenate(positions or [np.zeros(0, dtype=np.int64)]), assemble(pieces, self.drafters[drafter])
+        """The positions recorded for one request and drafter, [P] int64 and rising, and their blocks."""
+        rows = self._drafter_rows(index, drafter)
+        return rows.position, rows.blocks()
 
     def column(self, index: int, drafter: int, name: str) -> np.ndarray:
-        """One list column of one request and drafter, padded with 0: [P, D] float64, or int64 for token ids."""
-        pieces = self._complete_pieces(index, drafter)
-        if any(name not in rows.lists or not rows.lists[name].there[taken].all() for rows, taken in pieces):
-            raise InputError(f"{self.path}: no column {name!r} for drafter {self.drafters[drafter].name!r}")
-        return dense_column(pieces, name, self.drafters[drafter].max_depth)
+        """One list column of one request and drafter, padded with 0: [P, D] float64, or int64 for token ids.
 
-    def _complete_pieces(self, index: int, drafter: int) -> list[tuple[BlockRows, np.ndarray]]:
-        pieces = self._table.pieces(int(self._members[index]), drafter)
-        if self.kind == "position_indexed":
-            positions = np.concatenate([rows.position[taken] for rows, taken in pieces] or [np.zeros(0)])
-            due = int(self.requests.num_output_tokens[index])
-            if len(positions) != due or not np.array_equal(positions, np.arange(due)):
-                raise InputError(
-                    f"{self.path}: request {self.requests.request_id[index]} has {len(positions)} rows for drafter "
-                    f"{self.drafters[drafter].name!r}; allowed: one at each of its {due} positions"
-                )
-        return pieces
+        Raises InputError when it was not recorded.
+        """
+        rows = self._drafter_rows(index, drafter)
+        if not rows.has(name):
+            raise InputError(f"{self.path}: column {name!r} was not recorded for drafter {rows.spec.name!r}")
+        return rows.dense(name)
+
+    def _drafter_rows(self, index: int, drafter: int) -> DrafterRows:
+        rows = DrafterRows(self._table.pieces(int(self._rows[index]), drafter), self.drafters[drafter])
+        due = int(self.requests.num_output_tokens[index])
+        if self.kind == "position_indexed" and not np.array_equal(rows.position, np.arange(due)):
+            raise InputError(
+                f"{self.path}: request {self.requests.request_id[index]} has {len(rows.position)} rows for drafter "
+                f"{rows.spec.name!r}; allowed: one at each of its {due} output positions"
+            )
+        return rows
+
+    def steps(self) -> np.ndarray | None:
+        """The engine steps of the recorded run, records of `telemetry.STEP_DTYPE`; None when not recorded."""
+        if STEPS_FILE not in self.manifest.files:
+            return None
+        return read_steps(self.path / STEPS_FILE, self.drafters)
+
+    def validate(self) -> ValidationReport:
+        """Check every byte and row of the whole folder, one row group in memory at a time.
+
+        Raises InputError at the first fault, naming file, column, row and allowed values.
+        """
+        check_hashes(self.path, self.manifest)
+        requests = read_requests(self.path / REQUESTS_FILE)
+        num_rows = check_blocks(self._table, requests)
+        steps = self.steps()
+        num_steps = 0 if steps is None else len(steps)
+        return ValidationReport(self.path, len(self.manifest.files), len(requests), num_rows, num_steps)
+
+    def slice(
+        self,
+        domains: Iterable[str] | None = None,
+        requests: slice | Sequence[int] | np.ndarray | None = None,
+        out: str | Path | None = None,
+    ) -> Trace:
+        """The trace of some of the requests: a view of the same files, or a copy written to `out`.
+
+        domains   names to keep (None: all)
+        requests  indices to keep, before `domains` is applied (None: all)
+        out       a new folder for the copy; the steps table, which describes the whole run, is left out
+        Raises InputError for an unknown domain, an index out of range, or nothing left.
+        """
+        kept = select(self.requests, domains, requests)
+        view = Trace(self.path, self.manifest, self.requests.take(kept), self._table, self._rows[kept])
+        if out is None:
+            return view
+        write_slice(Path(out), self.manifest, view.requests, self._table, view._rows)
+        return Trace.open(out)
+
+    def info(self) -> dict[str, Any]:
+        """What `specsim trace info` shows, JSON-able; reads every block once."""
+        return {"path": str(self.path), **describe(self)}
 
 
-def data_files(folder: Path, manifest: Manifest) -> list[Path]:
-    """The blocks files of the trace in `folder`, after checking that what the manifest lists is what is there."""
-    for name in manifest.files:
-        if not (folder / name).is_file():
-            raise InputError(f"{folder / name}: missing, though the manifest lists it")
-    present = [REQUESTS_FILE, *sorted(str(p.relative_to(folder)) for p in folder.glob("blocks*/*.parquet"))]
-    present += [p.name for p in sorted(folder.glob("*.parquet")) if p.name != REQUESTS_FILE]
-    for name in present:
-        if name not in manifest.files:
-            raise InputError(f"{folder / name}: no sha256 in the manifest's files; allowed: every data file listed")
-    single = BLOCKS_FILE in manifest.files
-    parts = sorted(name for name in manifest.files if name.startswith("blocks/"))
-    if single == bool(parts):
-        raise InputError(
-            f"{folder}: {'both' if single else 'neither'} {BLOCKS_FILE} and a blocks/ folder; allowed: one of them"
-        )
-    return [folder / name for name in ([BLOCKS_FILE] if single else parts)]
-
-
-def check_hashes(folder: Path, manifest: Manifest) -> None:
-    """Raise InputError unless each file of `folder` has the sha256 that the manifest gives it."""
-    for name, expected in manifest.files.items():
-        found = file_sha256(folder / name)
-        if found != expected:
-            raise InputError(f"{folder / name}: sha256 {found}; allowed: {expected}, as the manifest says")
+def _reopen(path: Path, rows: np.ndarray) -> Trace:
+    whole = Trace.open(path)
+    return whole if len(rows) == len(whole) and (rows == np.arange(len(rows))).all() else whole.slice(requests=rows)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specsim.errors import InputError
 from specsim.telemetry import FINISH_REASONS
-from specsim.trace.check import require
+from specsim.trace.check import Place
 from specsim.trace.parquet import floats, integers, reading, strings
 from specsim.trace.schema import REQUEST_COLUMNS, check_columns
 
@@ -48,6 +49,20 @@ class Requests:
         names = [name for name in self.__slots__ if name != "domains"]
         return replace(self, **{name: getattr(self, name)[indices] for name in names})
 
+    def records(self) -> list[dict[str, object]]:
+        """One dictionary a request, its keys those of requests.parquet, None where there is no value."""
+        prompts = zip(self.prompt_id.tolist(), self.has_prompt_id.tolist(), strict=True)
+        columns = {
+            "request_id": self.request_id.tolist(),
+            "domain": [self.domains[code] for code in self.domain.tolist()],
+            "num_prompt_tokens": self.num_prompt_tokens.tolist(),
+            "num_output_tokens": self.num_output_tokens.tolist(),
+            "finish_reason": [FINISH_REASONS[code] for code in self.finish_reason.tolist()],
+            "arrival_at": [None if np.isnan(at) else at for at in self.arrival_at.tolist()],
+            "prompt_id": [number if has else None for number, has in prompts],
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
 
 def read_requests(path: Path) -> Requests:
     """The requests table at `path`, every value checked.
@@ -57,54 +72,62 @@ def read_requests(path: Path) -> Requests:
     with reading(path):
         table = pq.read_table(path, memory_map=True, page_checksum_verification=True, partitioning=None)
         check_columns(table.schema, REQUEST_COLUMNS, path)
-        numbers = {
-            name: integers(table.column(name)) for name in ("request_id", "num_prompt_tokens", "num_output_tokens")
-        }
-        domain, domains = strings(table.column("domain"))
-        reasons, reason_names = strings(table.column("finish_reason"))
-        arrival_at, arrives = floats(table.column("arrival_at"))
-        none = (np.zeros(len(table), dtype=np.int64), np.zeros(len(table), dtype=bool))
-        prompt_id, has_prompt_id = integers(table.column("prompt_id")) if "prompt_id" in table.column_names else none
-    if len(domain) == 0:
-        raise InputError(f"{path}: no rows; allowed: at least one request")
-    for name, (values, there) in numbers.items():
-        least = 0 if name == "request_id" else 1
-        require(there, path, name, 0, lambda i: "null", "a value in every row")
-        require(values >= least, path, name, 0, lambda i: values[i], f"at least {least}")  # noqa: B023
-    _check_distinct(numbers["request_id"][0], path)
-    require(domain >= 0, path, "domain", 0, lambda i: "null", "a name in every row")
-    finish_reason = _finish_codes(reasons, reason_names, path)
-    good = ~arrives | (np.isfinite(arrival_at) & (arrival_at >= 0.0))
-    require(good, path, "arrival_at", 0, lambda i: arrival_at[i], "null, or seconds that are finite and at least 0")
+        if len(table) == 0:
+            raise InputError(f"{path}: no rows; allowed: at least one request")
+        return _from_table(table, Place(path))
+
+
+def _from_table(table: pa.Table, place: Place) -> Requests:
+    request_id = _counts(table, "request_id", 0, place)
+    _check_distinct(request_id, place)
+    domain, domains = strings(table.column("domain"))
+    place.require("domain", domain >= 0, lambda i: "null", "a name in every row")
+    prompt_id, has_prompt_id = np.zeros_like(request_id), np.zeros(len(table), dtype=bool)
+    if "prompt_id" in table.column_names:
+        prompt_id, has_prompt_id = integers(table.column("prompt_id"))
     return Requests(
-        request_id=numbers["request_id"][0],
+        request_id=request_id,
         domain=domain,
         domains=domains,
-        num_prompt_tokens=numbers["num_prompt_tokens"][0],
-        num_output_tokens=numbers["num_output_tokens"][0],
-        finish_reason=finish_reason,
-        arrival_at=np.where(arrives, arrival_at, np.nan),
+        num_prompt_tokens=_counts(table, "num_prompt_tokens", 1, place),
+        num_output_tokens=_counts(table, "num_output_tokens", 1, place),
+        finish_reason=_finish_codes(table, place),
+        arrival_at=_arrivals(table, place),
         prompt_id=prompt_id,
         has_prompt_id=has_prompt_id,
     )
 
 
-def _finish_codes(codes: np.ndarray, names: tuple[str, ...], path: Path) -> np.ndarray:
-    known = np.array([FINISH_REASONS.index(name) if name in FINISH_REASONS else -1 for name in names] + [-1])
-    found = known[codes]
-    require(
-        found >= 0,
-        path,
+def _counts(table: pa.Table, column: str, least: int, place: Place) -> np.ndarray:
+    values, there = integers(table.column(column))
+    place.require(column, there, lambda i: "null", "a value in every row")
+    place.require(column, values >= least, lambda i: values[i], f"at least {least}")
+    return values
+
+
+def _arrivals(table: pa.Table, place: Place) -> np.ndarray:
+    values, there = floats(table.column("arrival_at"))
+    good = ~there | (np.isfinite(values) & (values >= 0.0))
+    place.require("arrival_at", good, lambda i: values[i], "null, or finite seconds, at least 0")
+    return np.where(there, values, np.nan)
+
+
+def _finish_codes(table: pa.Table, place: Place) -> np.ndarray:
+    codes, names = strings(table.column("finish_reason"))
+    known: list[str] = list(FINISH_REASONS)
+    allowed = np.array([known.index(name) if name in known else -1 for name in (*names, "")], dtype=np.int64)
+    found: np.ndarray = allowed[codes]
+    place.require(
         "finish_reason",
-        0,
+        found >= 0,
         lambda i: "null" if codes[i] < 0 else repr(names[codes[i]]),
-        " or ".join(FINISH_REASONS),
+        " or ".join(known),
     )
-    return found.astype(np.int64)
+    return found
 
 
-def _check_distinct(request_id: np.ndarray, path: Path) -> None:
+def _check_distinct(request_id: np.ndarray, place: Place) -> None:
     order = np.argsort(request_id, kind="stable")
     distinct = np.ones(len(request_id), dtype=bool)
     distinct[order[1:]] = request_id[order[1:]] != request_id[order[:-1]]
-    require(distinct, path, "request_id", 0, lambda i: f"{request_id[i]} again", "each request once")
+    place.require("request_id", distinct, lambda i: f"{request_id[i]} again", "each request once")

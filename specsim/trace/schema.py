@@ -100,6 +100,14 @@ def arrow_schema(columns: tuple[Column, ...], names: set[str] | None = None) -> 
     return pa.schema([pa.field(column.name, column.type, column.nullable) for column in written])
 
 
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`table` with the columns and types of `schema`, in its order; null where it lacks one."""
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table.select(schema.names).replace_schema_metadata(None).cast(schema)
+
+
 def check_columns(schema: pa.Schema, columns: tuple[Column, ...], path: Path) -> None:
     """Raise InputError unless `schema` has every required column, no unknown one, and allowed types."""
     known = {column.name: column for column in columns}
