@@ -33,13 +33,13 @@ def linear_table(
 
     fixed      seconds of a step that verifies nothing
     per_token  seconds of each verified or prefilled token
-    batches    smallest and largest batch
+    batches    measured batches; those between cost the same
     drafters   seconds of drafting, whatever batch and depth, by drafter
     max_depth  deepest draft with a price
     """
     cells = _everywhere(
         Cell("verify", fixed + per_token * tokens, batch, tokens=tokens)
-        for batch in batches
+        for batch in sorted(set(batches))
         for tokens in sorted({batch, batch * (max_depth + 1)})
     )
     return _table("example-linear", cells, (), batches, drafters, max_depth, per_token)
@@ -54,13 +54,13 @@ def staircase_table(
     """An engine with captured graphs: a step costs the height of its bucket at every batch and context.
 
     heights    seconds by capture size; they also bound the tokens of a step
-    batches    smallest and largest batch
+    batches    measured batches; those between cost the same
     drafters   seconds of drafting, whatever batch and depth, by drafter
     max_depth  deepest draft with a price
     """
     cells = _everywhere(
         Cell("verify", seconds, batch, tokens=size)
-        for batch in batches
+        for batch in sorted(set(batches))
         for size, seconds in heights.items()
         if size >= batch
     )
@@ -96,7 +96,7 @@ def _table(
     drafts = _everywhere(
         Cell("draft", seconds, batch, depth=depth, drafter=drafter)
         for drafter, seconds in (drafters or {}).items()
-        for batch in batches
+        for batch in sorted(set(batches))
         for depth in sorted({1, max_depth})
     )
     switch = [

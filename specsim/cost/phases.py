@@ -100,7 +100,11 @@ class BatchCurve:
 
 
 class TokenCurve:
-    """Seconds over a number of tokens alone, from none at 0: prefill, catching up a drafter's cache."""
+    """Seconds over a number of tokens alone, none at 0: prefill, catching up a drafter's cache.
+
+    More tokens than measured are processed in several passes, so they are charged as passes of the largest
+    measured number and the rest.
+    """
 
     def __init__(self, cells: list[Cell]) -> None:
         self._phase = cells[0].phase
@@ -108,9 +112,12 @@ class TokenCurve:
 
     def at(self, tokens: int, edge: Edge) -> float:
         """Seconds of a number of tokens."""
-        if tokens > self._curve.high:
-            edge.beyond(f"{self._phase} tokens", tokens, f"up to {self._curve.high}")
-        return float(self._curve.at(np.float64(tokens)))
+        most = self._curve.high
+        if tokens <= most:
+            return float(self._curve.at(np.float64(tokens)))
+        edge.note(f"{self._phase} of more than {most} tokens, the most measured, is charged as several passes")
+        passes, rest = divmod(tokens, most)
+        return passes * float(self._curve.at(np.float64(most))) + float(self._curve.at(np.float64(rest)))
 
 
 class Phases:

@@ -22,12 +22,13 @@ def figure(table: CostTable) -> Any:
     plot.add_traces([_line(**line) for line in _verify_lines(table)], rows=1, cols=1)
     if drafted:
         plot.add_traces([_line(**line) for line in _draft_lines(table)], rows=1, cols=2)
-        plot.update_xaxes(title="running requests", type="log", row=1, col=2)
+        plot.update_xaxes(title="running requests", row=1, col=2)
         plot.update_yaxes(title="milliseconds", rangemode="tozero", row=1, col=2)
-    plot.update_xaxes(title="verified tokens, anchors included", type="log", row=1, col=1)
+    plot.update_xaxes(title="verified tokens, anchors included", row=1, col=1)
+    plot.update_xaxes(type="log", tickvals=[2**power for power in range(20)])
     plot.update_yaxes(title="milliseconds", rangemode="tozero", row=1, col=1)
     heading = f"{table.name} ({table.meta.label}): {table.meta.model} on {table.meta.hardware}"
-    return plot.update_layout(title=heading, template="plotly_white", hovermode="closest")
+    return plot.update_layout(title=heading, template="plotly_white", hovermode="closest", height=560)
 
 
 def _line(points: dict[int, float], name: str, **style: Any) -> Any:

@@ -161,7 +161,7 @@ class CostTable:
         context  tokens before them, mean
         alone    whether no request decodes in the step: then the pass itself, a plain step at the smallest
                  measured batch, is paid too
-        Raises   InputError outside the measured range, or when the table has no prefill cells
+        Raises   InputError outside the range of contexts, or when the table has no prefill cells
         """
         if tokens == 0:
             return 0.0
@@ -175,7 +175,7 @@ class CostTable:
         """Seconds an idle drafter takes to catch up its cache.
 
         missed_tokens  tokens committed since it last drafted, over all running requests
-        Raises         InputError outside the measured range, or for a drafter without a price
+        Raises         InputError for a drafter without a price
         """
         if missed_tokens == 0 or drafter.kind in NO_CACHE_OF_ITS_OWN:
             return 0.0

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from specsim.cost import Cell
+from specsim.cost.show import render
+from tests.cost.tables import draft, table, verify
+
+SIZES = (4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104)
+WIDE = [
+    *verify({(b, size): 0.01234567 * size for b in (1, 4) for size in SIZES}),
+    *verify({(b, size): 0.09876543 * size for b in (1, 4) for size in SIZES}, context=4096),
+    *draft({(1, 15): 0.0012345, (4, 15): 0.0023456}),
+    *draft({(1, 7): 0.005, (4, 7): 0.006}, name="a-drafter-with-a-rather-long-name"),
+    Cell("host", 0.001, 1),
+    Cell("host", 0.001, 4),
+    Cell("prefill", 1.5, tokens=100),
+    Cell("switch", 0.5, tokens=100, drafter="a-drafter-with-a-rather-long-name"),
+]
+
+
+def printed(costs, *asked) -> str:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    for part in render(costs, *asked):
+        console.print(part)
+    return console.file.getvalue()
+
+
+def row(text: str, after: str, batch: int) -> list[str]:
+    """Values of one batch's row, in the first grid after a heading."""
+    lines = text[text.index(after) :].splitlines()
+    found = next(line for line in lines if line.replace("│", " ").split()[:1] == [str(batch)])
+    return found.replace("│", " ").split()[1:]
+
+
+def ratios(text: str) -> list[str]:
+    return [word for word in text.replace("│", " ").split() if word.endswith("x") and word[0].isdigit()]
+
+
+@pytest.mark.parametrize("drafter", [None, "block"])
+def test_a_wide_table_fits_80_columns(drafter):
+    text = printed(table(WIDE, SIZES, versions={"a-library": "1.2.3"}), None, drafter)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "14 sizes, largest 104: 4, 8, 16" in text
+
+
+def test_seconds_are_shown_in_milliseconds_with_the_ratio_to_the_plain_step():
+    text = printed(table(verify({(2, 2): 0.010, (2, 8): 0.025, (4, 4): 0.020, (4, 16): 0.030})))
+    assert row(text, "verify: ms by batch and verified tokens a request", 2) == ["10", "25"]
+    assert ratios(text) == ["1.00x", "2.50x", "1.00x", "1.50x"]
+
+
+def test_the_plain_step_of_a_captured_table_is_its_bucket():
+    text = printed(table(verify({(3, 8): 0.010, (3, 16): 0.025}), (8, 16)))
+    assert ratios(text) == ["1.00x", "2.50x"]
+
+
+def test_the_whole_step_adds_draft_and_host_to_verify():
+    costs = table(
+        [
+            *verify({(1, 1): 0.010, (1, 8): 0.025}),
+            *draft({(1, 7): 0.005}),
+            Cell("host", 0.002, 1),
+            Cell("plan", 0.001, 1),
+        ]
+    )
+    text = printed(costs)
+    assert row(text, "whole step with 7 drafts a request by block", 1) == ["18", "33"]
+    assert ratios(text) == ["1.00x", "2.50x", "1.50x", "2.75x"]  # 18 and 33 ms against 10 + 2
+
+
+def test_one_context_is_shown_and_the_others_are_named():
+    costs = table(WIDE, SIZES)
+    assert row(printed(costs), "verify:", 1)[0] == f"{0.01234567 * 4 * 1e3:.4g}"
+    assert row(printed(costs, 4096), "verify:", 1)[0] == f"{0.09876543 * 4 * 1e3:.4g}"
+    assert "context 4096 shown; measured: 0, 4096" in printed(costs, 4096)
+
+
+def test_remarks_and_notes_are_shown():
+    text = printed(table(verify({(1, 1): 1.0, (1, 2): 1.0}), remarks=("Measured on a Monday.",)))
+    assert "- Measured on a Monday." in text
+    assert "- the cost table is flat" in text
+
+
+def test_brackets_in_a_manifest_are_shown_as_they_are():
+    assert "[bold]me[/bold]" in printed(table(verify({(1, 1): 1.0}), source="[bold]me[/bold]"))

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specsim.cost import Cell, CostTable, Ranges
+from specsim.cost.examples import linear_table
+from specsim.errors import InputError
+from tests.cost.tables import captured_tables, draft, drafter, eager_tables, table, verify
+
+EXAMPLE = "the cost table is a made-up example"
+PLAIN = verify({(1, 1): 1.0, (1, 16): 2.0, (4, 4): 1.5, (4, 64): 5.0})
+
+
+@settings(max_examples=60)
+@given(
+    st.one_of(eager_tables(), captured_tables()),
+    st.floats(0, 3),
+    st.integers(1, 8),
+    st.floats(0, 1e-2),
+    st.floats(0, 1e-2),
+    st.data(),
+)
+def test_phases_add_up_to_the_step_in_bits(costs, fraction, depth, plan, host, data):
+    spans = [Cell(phase, s, batch) for phase, s in (("plan", plan), ("host", host)) for batch in (1, 1000)]
+    costs = CostTable.from_cells(costs.meta.model_copy(update={"ranges": None}), [*costs.cells, *spans], True)
+    batch = data.draw(st.integers(*costs.ranges.batch))
+    context = data.draw(st.floats(0, costs.ranges.context[1]))
+    spec = drafter(target_fraction=fraction, passes=data.draw(st.sampled_from(["per_depth", "per_block"])))
+    seconds = costs.step_cost(spec, batch, depth, context).seconds
+    assert seconds.shape == (batch * depth + 1,)
+    assert [costs.phases(spec, batch, depth, k, context).total for k in range(len(seconds))] == seconds.tolist()
+    assert costs.phases(None, batch, 0, 0, context).total == costs.step_cost(None, batch, 0, context).seconds[0]
+
+
+def test_a_step_is_draft_plus_plan_plus_verify_plus_host():
+    cells = [*PLAIN, *draft({(1, 8): 0.25, (4, 8): 0.5}), Cell("plan", 0.125, 1), Cell("plan", 0.125, 4)]
+    costs = table([*cells, Cell("host", 0.5, 1), Cell("host", 1.5, 4)])
+    found = costs.phases(drafter(), 2, 8, 0, 0.0)
+    assert found.draft == pytest.approx(0.25 + 0.25 / 3)
+    assert (found.plan, found.host) == (0.125, pytest.approx(0.5 + 1 / 3))
+    plain = costs.phases(None, 2, 0, 0, 0.0)
+    assert (plain.draft, plain.plan, plain.host) == (0.0, 0.0, found.host)
+
+
+def test_step_costs_are_contiguous_read_only_and_cached():
+    costs = linear_table(0.01, 0.001, drafters={"block": 0.005})
+    first = costs.step_cost(drafter(), 8, 15, 65.0)
+    assert first.seconds.dtype == np.float64
+    assert first.seconds.flags.c_contiguous
+    with pytest.raises(ValueError, match="read-only"):
+        first.seconds[0] = 0.0
+    assert costs.step_cost(drafter(), 8, 15, 128.0) is first  # the same grid cell
+    assert costs.step_cost(drafter(), 8, 15, 64.0) is not first
+
+
+def test_contexts_are_rounded_up_to_the_grid_and_interpolated():
+    costs = table(verify({(1, 1): 1.0}, 0) + verify({(1, 1): 3.0}, 256))
+    at = [costs.step_cost(None, 1, 0, context).seconds[0] for context in (0, 1, 64, 65, 250, 256)]
+    assert at == [1.0, 1.5, 1.5, 2.0, 3.0, 3.0]
+    assert costs.notes == [EXAMPLE]
+
+
+def test_a_context_below_the_smallest_measured_is_charged_as_that_one():
+    costs = table(verify({(1, 1): 1.0}, 128) + verify({(1, 1): 3.0}, 256))
+    assert costs.step_cost(None, 1, 0, 10.0).seconds[0] == 1.0
+
+
+def test_a_context_beyond_the_grid_cell_of_the_largest_is_refused():
+    costs = table(verify({(1, 1): 1.0}, 0) + verify({(1, 1): 3.0}, 200))
+    assert costs.step_cost(None, 1, 0, 256.0).seconds[0] == 3.0
+    with pytest.raises(InputError, match=r"context 320 is outside what was measured \(up to 200\)"):
+        costs.step_cost(None, 1, 0, 257.0)
+
+
+def test_extrapolating_in_context_follows_the_last_slope_and_is_noted():
+    costs = table(verify({(1, 1): 1.0}, 0) + verify({(1, 1): 3.0}, 128), extrapolate=True)
+    assert costs.step_cost(None, 1, 0, 256.0).seconds[0] == 5.0
+    assert "extrapolated beyond the measured context" in costs.notes
+
+
+def test_a_table_of_one_context_says_that_it_charges_all_contexts_alike():
+    costs = table(verify({(1, 1): 1.0}, 512))
+    assert costs.step_cost(None, 1, 0, 512.0).seconds[0] == 1.0
+    assert costs.notes == [EXAMPLE]
+    costs.step_cost(None, 1, 0, 64.0)
+    assert "verify was measured at context 512 only: it is charged the same at every context" in costs.notes
+
+
+def test_an_empty_batch_costs_nothing():
+    assert linear_table(0.01, 0.001).step_cost(None, 0, 0, 0.0).seconds.tolist() == [0.0]
+    assert linear_table(0.01, 0.001).phases(None, 0, 0, 0, 0.0).total == 0.0
+
+
+def test_a_drafter_without_cells_is_priced_from_its_hint_and_that_is_said():
+    spec = drafter("small", target_fraction=0.25)
+    costs = table(PLAIN)
+    assert costs.phases(spec, 4, 8, 0, 0.0).draft == 0.25 * 1.5
+    assert costs.notes == [EXAMPLE, "drafting by small is derived from hint: 0.25 of a plain step a pass"]
+    per_depth = drafter("small", target_fraction=0.25, passes="per_depth")
+    assert costs.phases(per_depth, 4, 8, 0, 0.0).draft == 8 * 0.25 * 1.5
+
+
+def test_a_hint_counts_the_host_work_of_the_plain_step():
+    costs = table([*PLAIN, Cell("host", 0.5, 1), Cell("host", 0.5, 4)])
+    assert costs.phases(drafter(target_fraction=0.5), 4, 8, 0, 0.0).draft == 1.0
+
+
+def test_a_drafter_without_cells_or_hint_is_refused_with_the_remedy():
+    with pytest.raises(InputError, match=r"no draft costs of drafter small .*--draft-cost small=NAME \(NAME: block\)"):
+        table([*PLAIN, *draft({(4, 8): 0.5})]).step_cost(drafter("small"), 4, 8, 0.0)
+
+
+def test_a_measured_drafter_is_not_priced_from_its_hint():
+    costs = table([*PLAIN, *draft({(4, 8): 0.5})])
+    assert costs.phases(drafter(target_fraction=9.0), 4, 8, 0, 0.0).draft == 0.5
+
+
+def test_pricing_a_drafter_as_another_is_a_what_if_and_is_said():
+    costs = table([*PLAIN, *draft({(4, 8): 0.5})])
+    what_if = costs.with_draft_costs({"small": "block"})
+    assert what_if.phases(drafter("small"), 4, 8, 0, 0.0).draft == 0.5
+    assert "what-if: drafting by small is priced as block" in what_if.notes
+    assert costs.notes == [EXAMPLE]
+    again = what_if.with_draft_costs({"other": "block"})
+    assert again.phases(drafter("small"), 4, 8, 0, 0.0).draft == 0.5
+
+
+def test_pricing_as_a_drafter_that_the_table_lacks_is_refused():
+    with pytest.raises(InputError, match="cannot price small as blok: it has block"):
+        table([*PLAIN, *draft({(4, 8): 0.5})]).with_draft_costs({"small": "blok"})
+
+
+def test_a_fresh_table_answers_the_same_and_has_said_nothing():
+    costs = table([*PLAIN, *draft({(4, 8): 0.5})], extrapolate=True).with_draft_costs({"small": "block"})
+    before = costs.step_cost(drafter("small"), 5, 8, 0.0).seconds
+    fresh = costs.fresh()
+    assert "extrapolated beyond the measured verify batch" in costs.notes
+    assert fresh.notes == [EXAMPLE, "what-if: drafting by small is priced as block"]
+    assert fresh.step_cost(drafter("small"), 5, 8, 0.0).seconds.tolist() == before.tolist()
+
+
+def test_a_pickled_table_answers_the_same():
+    costs = table([*PLAIN, *draft({(4, 8): 0.5})], extrapolate=True).with_draft_costs({"small": "block"})
+    copy = pickle.loads(pickle.dumps(costs))
+    asked = (drafter("small"), 5, 8, 0.0)
+    assert copy.step_cost(*asked).seconds.tolist() == costs.step_cost(*asked).seconds.tolist()
+    assert copy.notes == costs.notes
+
+
+def test_prefill_is_interpolated_from_nothing_at_no_tokens():
+    costs = table([*PLAIN, Cell("prefill", 1.0, tokens=100), Cell("prefill", 4.0, tokens=200)])
+    found = [costs.prefill_seconds(tokens, 0.0) for tokens in (0, 50, 100, 150, 200)]
+    assert found == [0.0, 0.5, 1.0, 2.5, 4.0]
+    assert costs.notes == [EXAMPLE]
+
+
+def test_prefill_beyond_the_measured_tokens_is_several_passes_and_is_said():
+    costs = table([*PLAIN, Cell("prefill", 1.0, tokens=100), Cell("prefill", 4.0, tokens=200)])
+    assert costs.prefill_seconds(450, 0.0) == 2 * 4.0 + 0.5
+    assert "prefill of more than 200 tokens, the most measured, is charged as several passes" in costs.notes
+
+
+def test_prefill_alone_pays_the_pass_as_well():
+    costs = table([*PLAIN, Cell("prefill", 1.0, tokens=100)])
+    assert costs.prefill_seconds(100, 0.0, alone=True) == 1.0 + 1.0
+    assert costs.prefill_seconds(0, 0.0, alone=True) == 0.0
+
+
+def test_a_table_without_prefill_cells_cannot_price_prompts():
+    with pytest.raises(InputError, match="no prefill cells"):
+        table(PLAIN).prefill_seconds(10, 0.0)
+
+
+def test_switching_is_priced_from_cells_then_from_the_hint():
+    cells = [*PLAIN, Cell("prefill", 10.0, tokens=100), Cell("switch", 3.0, tokens=30, drafter="block")]
+    costs = table(cells)
+    assert costs.switch_seconds(drafter(kind="model"), 10) == 1.0
+    assert costs.switch_seconds(drafter("small", kind="model", target_fraction=0.25), 10) == 0.25
+    assert "switching to small is derived from its hint as a share of the target's prefill" in costs.notes
+    with pytest.raises(InputError, match="no switch costs of drafter small"):
+        costs.switch_seconds(drafter("small", kind="model"), 10)
+
+
+@pytest.mark.parametrize("kind", ["ngram", "early_exit"])
+def test_a_drafter_without_a_cache_of_its_own_switches_for_free(kind):
+    assert table(PLAIN).switch_seconds(drafter(kind=kind), 100) == 0.0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda costs: costs.phases(drafter(target_fraction=0.1), 4, 2, 9, 0.0),
+        lambda costs: costs.phases(drafter(target_fraction=0.1), 4, 2, -1, 0.0),
+        lambda costs: costs.step_cost(None, -1, 0, 0.0),
+        lambda costs: costs.step_cost(drafter(target_fraction=0.1), 1, -1, 0.0),
+        lambda costs: costs.step_cost(None, 1, 0, -65.0),
+    ],
+)
+def test_impossible_questions_are_refused(asked):
+    with pytest.raises(ValueError):
+        asked(table(PLAIN))
+
+
+def test_ranges_default_to_the_span_of_the_verify_cells():
+    costs = table(verify({(2, 2): 1.0, (4, 64): 2.0}, 0) + verify({(2, 2): 1.0}, 100))
+    assert costs.ranges == Ranges(batch=(2, 4), tokens=(2, 64), context=(0, 100))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "complaint"),
+    [
+        ({"batch": (1, 64)}, "batch is"),
+        ({"tokens": (1, 65)}, "tokens is"),
+        ({"context": (0, 50)}, "context is"),
+        ({"context": (0, 101)}, "context is"),
+        ({"context": (1, 100)}, "context is"),
+    ],
+)
+def test_declared_ranges_that_the_cells_do_not_bear_out_are_refused(ranges, complaint):
+    cells = verify({(2, 2): 1.0, (4, 64): 2.0}, 0) + verify({(2, 2): 1.0}, 100)
+    span = {"batch": (2, 4), "tokens": (2, 64), "context": (0, 100)}
+    with pytest.raises(InputError, match=f"ranges: {complaint}"):
+        table(cells, ranges=Ranges(**span | ranges))
+
+
+def test_a_table_that_resolves_no_context_may_declare_how_far_it_reaches():
+    costs = table(verify({(1, 1): 1.0}), ranges=Ranges(batch=(1, 1), tokens=(1, 1), context=(0, 500)))
+    assert costs.step_cost(None, 1, 0, 500.0).seconds[0] == 1.0
+    assert "verify resolves no context: it is charged the same at every context" in costs.notes
+    with pytest.raises(InputError, match="context 576"):
+        costs.step_cost(None, 1, 0, 513.0)
