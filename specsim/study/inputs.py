@@ -1,0 +1,54 @@
+"""Opens what a study names: its trace and its cost tables."""
+
+from __future__ import annotations
+
+from specsim.config import StudyConfig
+from specsim.cost import CostTable
+from specsim.errors import InputError
+from specsim.shipped import shipped_path
+from specsim.trace import Trace, TraceLike
+
+
+def open_trace(name: str, domains: list[str] | None = None) -> TraceLike:
+    """The trace of that name.
+
+    name        a folder, or the name of a shipped trace
+    domains     the domains to keep (None: all)
+    Raises      InputError when there is none, or it lacks a domain
+    """
+    trace = Trace.open(shipped_path("trace", name))
+    return trace if domains is None else trace.slice(domains=domains)
+
+
+def open_table(path: str, prices: dict[str, str], extrapolate: bool = False) -> CostTable:
+    """The cost table of that name, with what-if prices.
+
+    path        a folder, or the name of a shipped table
+    prices      drafter of the trace -> drafter of the table
+    extrapolate answer outside the measured range, with a note
+    Raises      InputError when there is none, or it lacks a drafter
+    """
+    table = CostTable.open(path, extrapolate=extrapolate)
+    return table.with_draft_costs(prices) if prices else table
+
+
+def open_inputs(study: StudyConfig) -> tuple[TraceLike, list[CostTable]]:
+    """The trace and the tables of a study.
+
+    Raises  InputError when one is missing, a price names a drafter that the trace lacks, or two tables share a name
+    """
+    trace = open_trace(study.trace, study.domains)
+    drafters = [drafter.name for drafter in trace.drafters]
+    tables = []
+    for section in study.tables:
+        prices = study.draft_costs | section.draft_costs
+        for drafter in prices:
+            if drafter not in drafters:
+                raise InputError(
+                    f"draft cost of {drafter!r}: the trace has no such drafter; it has {', '.join(drafters)}"
+                )
+        tables.append(open_table(section.path, prices, study.extrapolate))
+    names = [table.name for table in tables]
+    if len(set(names)) != len(names):
+        raise InputError(f"cost tables {', '.join(names)}: two share a name, so results could not be told apart")
+    return trace, tables
