@@ -47,8 +47,8 @@ class BudgetPolicy(Protocol):
     timing      what chooses the budget, for the exactness check
     clairvoyant whether it reads `Draft.num_acceptable` (for reports only, refused live)
     drafts      whether it ever drafts; if not, it needs no drafter
-    min_depth   fewest draft tokens that some arm must be able to propose, or the policy is misconfigured
-    max_depth   most draft tokens it ever asks for (None: as many as the drafter can), so that engines can reserve
+    max_depth   most draft tokens it ever asks for (None: as many as the drafter can), so that engines can reserve;
+                refused when no arm can draft that deep
     """
 
     @property
@@ -62,9 +62,6 @@ class BudgetPolicy(Protocol):
 
     @property
     def drafts(self) -> bool: ...
-
-    @property
-    def min_depth(self) -> int: ...
 
     @property
     def max_depth(self) -> int | None: ...

@@ -122,16 +122,20 @@ class Controller:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`.
 
-        Raises  InputError when the state was learned on other drafters
+        Raises  InputError when the state was learned on other drafters, or by another policy
         """
         names = [drafter.name for drafter in self.drafters]
-        if state["drafters"] != names:
-            raise InputError(
-                f"{self.label}: the state was learned on drafters {state['drafters']}, this run has {names}"
-            )
-        self.drafter_policy.load_state_dict(state["drafter_policy"])
-        self.budget_policy.load_state_dict(state["budget_policy"])
-        self.calibrator.load_state_dict(state["calibrator"])
+        if state.get("drafters") != names:
+            learned = state.get("drafters")
+            raise InputError(f"{self.label}: the state was learned on drafters {learned}, this run has {names}")
+        for part in ("drafter_policy", "budget_policy", "calibrator"):
+            policy = getattr(self, part)
+            try:
+                policy.load_state_dict(state[part])
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise InputError(
+                    f"{self.label}: this state is not one of {type(policy).__name__}: {error!r}"
+                ) from error
 
     def _confidence(self, draft: Draft, cost: StepCost) -> Array:
         """[B, D] float64 in [0, 1]: calibrated scores, 0 where a score is NaN, zeros when the policy reads none."""
@@ -144,18 +148,22 @@ class Controller:
         if score not in draft.scores:
             raise InputError(_missing_score(self.label, score, draft.drafter.name, tuple(draft.scores)))
         raw = draft.scores[score]
+        budgets = raw.shape[0] * raw.shape[1] + 1
+        if cost.seconds.shape[0] != budgets:
+            raise ValueError(f"{self.label}: {cost.seconds.shape[0]} costs for the {budgets} budgets of this draft")
         xp = namespace(raw)
         confidence = self.calibrator.calibrate(draft, score)
-        confidence = xp.where((raw == raw) & (confidence > 0.0), confidence, 0.0)
+        usable = confidence > 0.0  # false for NaN
+        if confidence is not raw:  # a calibrator may turn what is no number into one
+            usable = usable & (raw == raw)
+        confidence = xp.where(usable, confidence, 0.0)
         return xp.where(confidence < 1.0, confidence, 1.0)
 
     def _check_depth(self) -> None:
-        deepest = max(drafter.max_depth for drafter in self.pullable)
-        if self.budget_policy.min_depth > deepest:
-            names = ", ".join(f"{drafter.name} at most {drafter.max_depth}" for drafter in self.pullable)
-            raise InputError(
-                f"{self.label}: depth {self.budget_policy.min_depth} is deeper than any drafter goes ({names})"
-            )
+        asked = self.budget_policy.max_depth
+        if asked is not None and asked > max(drafter.max_depth for drafter in self.pullable):
+            limits = ", ".join(f"{drafter.name} at most {drafter.max_depth}" for drafter in self.pullable)
+            raise InputError(f"{self.label}: depth {asked} is deeper than any drafter goes ({limits})")
 
     def _check_scores(self) -> None:
         score = self.budget_policy.score

@@ -20,7 +20,6 @@ class Autoregressive(Stateless):
     timing: ClassVar[BudgetTiming] = "fixed"
     clairvoyant: ClassVar[bool] = False
     drafts: ClassVar[bool] = False
-    min_depth: ClassVar[int] = 0
     max_depth: ClassVar[int] = 0
 
     def draft_depth(self, context: StepContext, drafter: DrafterSpec) -> int:

@@ -13,7 +13,7 @@ from specsim.policies.stateless import Stateless
 
 @dataclass(frozen=True, kw_only=True)
 class DepthOption(Stateless):
-    """Draft `depth` tokens a request, or as many as the drafter can.
+    """Draft `depth` tokens a request, or as many as the drafter can if that is fewer.
 
     depth   draft tokens a request (None: the drafter's `max_depth`)
     """
@@ -22,11 +22,6 @@ class DepthOption(Stateless):
 
     clairvoyant: ClassVar[bool] = False
     drafts: ClassVar[bool] = True
-
-    @property
-    def min_depth(self) -> int:
-        """Some arm must be able to draft this deep; shallower arms draft what they can."""
-        return self.depth or 0
 
     @property
     def max_depth(self) -> int | None:
