@@ -85,6 +85,29 @@ def test_preemption_recomputes_and_loses_no_token():
     assert result.totals.num_emitted + result.totals.num_first == 80
 
 
+def decode(scheduler, slot, tokens):
+    """Finish a prefill and let its request emit."""
+    scheduler.slots.computed[slot] = scheduler.slots.to_compute[slot]
+    scheduler.slots.emitted[slot] += tokens
+    scheduler.slots.length[slot] += tokens
+    scheduler.finish_prefill(slot)
+
+
+def test_who_was_preempted_comes_back_before_who_never_ran_and_not_in_the_same_step():
+    # Chunks of at most 6 tokens, so that a part of the victim's prompt would fit at once.
+    scheduler = Scheduler(EngineConfig(block_size=1, num_kv_blocks=20, max_num_batched_tokens=6), 3, lookahead=0)
+    for sequence in range(2):
+        scheduler.submit(request(sequence, prompt=5))
+        decode(scheduler, scheduler.schedule(0.0)[0][0], 5)
+    scheduler.submit(request(2, prompt=1))
+    assert scheduler.schedule(1.0) == []  # ten tokens each: the blocks are full, so the third waits
+    scheduler.slots.length[scheduler.decoding] += 1
+    assert scheduler.schedule(2.0) == []  # preempts, and so admits nobody though nine blocks are free
+    assert [waiting.sequence for waiting in scheduler.waiting] == [1, 2]
+    assert [scheduler.slots.request(slot).sequence for slot in scheduler.running] == [0]
+    assert [size for _, size in scheduler.schedule(3.0)] == [5]
+
+
 def test_two_prompts_that_block_each_other_do_not_stall():
     # Chunks of 4 tokens: both prompts start, and each would need the blocks that the other holds.
     trace = HandTrace([HandRequest(2, accepted=0, num_prompt_tokens=24) for _ in range(2)])

@@ -96,14 +96,37 @@ def test_an_arrival_at_the_instant_a_step_ends_joins_the_next_step():
     assert result.steps["batch"].tolist()[:4] == [1, 1, 2, 2]
 
 
+def test_an_arrival_scheduled_after_the_step_it_coincides_with_still_comes_first():
+    # The step that ends at 1.0 is under way when the second arrival, at 0.75, schedules the third, at 1.0.
+    arrivals = (0.0, 0.75, 1.0)
+    trace = HandTrace([HandRequest(6, 0, arrival_at=at) for at in arrivals])
+    controller = build_controller("autoregressive", trace.drafters)
+    result = simulate(trace, flat_table(0.5), controller, DECODE_ONLY, TraceArrivals(), record_steps=True)
+    assert result.steps["started_at"].tolist()[:3] == [0.0, 0.5, 1.0]
+    assert result.steps["batch"].tolist()[:3] == [1, 1, 3]
+
+
 def test_replicas_that_end_at_one_instant_commit_lowest_first():
-    trace = HandTrace([HandRequest(6, 0) for _ in range(4)])
+    # Half a second a token: replica 1 decodes two requests, replica 0 one (its other needs only its prefill). The
+    # step of replica 1 that ends at 1.0 was scheduled first, and still replica 0 commits first.
+    outputs = (9, 9, 1, 9)
+    trace = HandTrace([HandRequest(length, 0, arrival_at=0.0) for length in outputs])
     controller = build_controller("autoregressive", trace.drafters)
     result = simulate(
-        trace, flat_table(0.5), controller, DECODE_ONLY, ClosedLoop(4, 12), num_replicas=2, record_steps=True
+        trace, linear_table(0.0, 0.5), controller, DECODE_ONLY, TraceArrivals(), num_replicas=2, record_steps=True
     )
-    replicas = result.steps["replica"].reshape(-1, 2)
-    assert (replicas == [0, 1]).all()
+    ends = result.steps["started_at"] + result.steps["verify_seconds"]
+    assert ends[:3].tolist() == [0.5, 1.0, 1.0]
+    assert result.steps["replica"][:3].tolist() == [0, 0, 1]
+
+
+def test_a_prompt_computed_here_is_computed_by_the_drafter_too():
+    spec = drafter(kind="model", passes="per_depth")
+    trace = HandTrace([HandRequest(3, 0, num_prompt_tokens=50)], (spec,))
+    result = run(trace, "fixed_depth", EngineConfig(), ClosedLoop(1, 1))
+    assert result.steps["switch_seconds"].tolist() == [0.0, COST.switch_seconds(spec, 51), 0.0]
+    excluded = run(trace, "fixed_depth", DECODE_ONLY, ClosedLoop(1, 1))
+    assert excluded.totals.switch_seconds == 0
 
 
 def test_a_poisson_stream_has_its_rate_and_a_gamma_stream_its_burstiness():
@@ -133,13 +156,24 @@ def test_least_loaded_sends_work_past_a_busy_replica():
 
 
 def test_replicas_learn_apart():
+    class Counting:
+        def __init__(self, inner) -> None:
+            self.inner, self.observed = inner, 0
+
+        def observe(self, outcome):
+            self.observed += 1
+            self.inner.observe(outcome)
+
+        def __getattr__(self, name):
+            if name.startswith("__"):  # deepcopy asks before there is an `inner`
+                raise AttributeError(name)
+            return getattr(self.inner, name)
+
     trace = random_trace(arms=2)
-    controller = build_controller("dcut@ucb1", trace.drafters)
-    simulate(trace, COST, controller, DECODE_ONLY, ClosedLoop(4, 20), num_replicas=2)
-    alone = build_controller("dcut@ucb1", trace.drafters)
-    result = simulate(trace, COST, alone, DECODE_ONLY, ClosedLoop(4, 20), num_replicas=1)
-    assert result.num_replicas == 1
-    assert controller.state_dict() != alone.state_dict()
+    controller = Counting(build_controller("dcut@ucb1", trace.drafters))
+    result = simulate(trace, COST, controller, DECODE_ONLY, ClosedLoop(4, 20), num_replicas=2, record_steps=True)
+    assert controller.observed == (result.steps["replica"] == 0).sum() > 0
+    assert (result.steps["replica"] == 1).any()
 
 
 def test_the_clairvoyant_bound_is_never_slower_than_a_policy():
