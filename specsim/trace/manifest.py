@@ -164,7 +164,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         record = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_distinct_keys)
     except FileNotFoundError:
-        raise InputError(f"{path}: missing; allowed: a trace folder holds {MANIFEST_FILE}") from None
+        raise InputError(f"{path}: missing; allowed: a trace folder holds it") from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON object: {_first_line(error)}; allowed: UTF-8 JSON") from None
     return parse_manifest(record, path)

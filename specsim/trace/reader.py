@@ -10,6 +10,7 @@ import numpy as np
 
 from specsim.core import Blocks, DrafterSpec
 from specsim.errors import InputError
+from specsim.shipped import shipped_path
 from specsim.trace.blocks import DrafterRows
 from specsim.trace.files import blocks_files, check_hashes
 from specsim.trace.info import describe
@@ -42,16 +43,14 @@ class Trace:
 
     @classmethod
     def open(cls, path: str | Path, verify_hashes: bool = False, cache_bytes: int = CACHE_BYTES) -> Trace:
-        """Open the trace in the folder `path`: reads the manifest, the requests and the row index only.
+        """Open a trace: reads the manifest, the requests and the row index only.
 
+        path           its folder, or the name of a shipped trace
         verify_hashes  also compare each file's sha256 with the manifest's
         cache_bytes    decoded rows to keep in memory, at most
         Raises InputError for anything wrong with what was read.
         """
-        folder = Path(path)
-        if not folder.is_dir():
-            found = "not a folder" if folder.exists() else "missing"
-            raise InputError(f"{folder}: {found}; allowed: a trace folder")
+        folder = shipped_path("trace", path)
         manifest = read_manifest(folder)
         blocks = blocks_files(folder, manifest)
         if verify_hashes:

@@ -1,0 +1,106 @@
+"""A trace's description as terminal tables, 80 columns wide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+KINDS = {
+    "position_indexed": "position-indexed, so any policy can be replayed exactly",
+    "trajectory": "trajectory of one policy, so replaying another is an estimate",
+}
+
+SHOWN_POSITIONS = 15
+"""Survival columns that fit 80 columns; deeper drafters are shown at evenly spaced depths."""
+
+
+def render(info: dict[str, Any]) -> Iterator[RenderableType]:
+    """The parts of a trace's description, from `Trace.info()`."""
+    yield _facts(info)
+    yield _domains(info)
+    yield _drafters(info["drafters"])
+    yield _survival(info["drafters"])
+    yield Text(
+        "MAL: mean acceptance length, tokens a step at full depth, bonus token included. ECE, AUC: how well "
+        "confidence predicts acceptance of tested drafts. Survival: share of blocks whose first k drafts are accepted.",
+        style="dim",
+    )
+
+
+def _facts(info: dict[str, Any]) -> Table:
+    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    name = info["name"] + (" (SYNTHETIC: made up, not recorded)" if info["synthetic"] else "")
+    size = f"{info['num_requests']:,} with {info['num_prompt_tokens']:,} prompt and "
+    rows = {
+        "trace": name,
+        "kind": KINDS[info["kind"]],
+        "target": info["target"],
+        "sampling": ", ".join(f"{key} {value}" for key, value in info["sampling"].items() if value is not None),
+        "hardware": info["hardware"],
+        "recorded by": info["recorded_by"],
+        "licence": info["licence"],
+        "requests": size + f"{info['num_output_tokens']:,} output tokens",
+    }
+    for label, value in rows.items():
+        if value:
+            facts.add_row(label, Text(value))
+    return facts
+
+
+def _domains(info: dict[str, Any]) -> Table:
+    table = Table("domain", box=box.SIMPLE_HEAD)
+    for heading in ("requests", "output tokens", *(f"MAL {d['name']}" for d in info["drafters"])):
+        table.add_column(heading, justify="right", overflow="fold")
+    for domain in info["domains"]:
+        lengths = [_decimals(domain["mean_acceptance_length"][d["name"]], 2) for d in info["drafters"]]
+        table.add_row(Text(domain["name"]), f"{domain['num_requests']:,}", f"{domain['num_output_tokens']:,}", *lengths)
+    return table
+
+
+def _drafters(drafters: list[dict[str, Any]]) -> Table:
+    table = Table("drafter", box=box.SIMPLE_HEAD)
+    table.add_column("what it is", ratio=1, overflow="fold")
+    for heading in ("depth", "MAL", "ECE", "AUC"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for drafter in drafters:
+        law = drafter["law"].replace("_", " ")
+        what = f"{drafter['kind']}, {law}, {drafter['structure']}; scores {', '.join(drafter['scores'])}"
+        table.add_row(
+            Text(drafter["name"]),
+            Text(what),
+            str(drafter["max_depth"]),
+            _decimals(drafter["mean_acceptance_length"], 2),
+            _decimals(drafter.get("expected_calibration_error"), 3),
+            _decimals(drafter.get("auc"), 2),
+        )
+    return table
+
+
+def _survival(drafters: list[dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table.add_column("survival", max_width=18)
+    depth = max(drafter["max_depth"] for drafter in drafters)
+    shown = range(1, depth + 1, -(-depth // SHOWN_POSITIONS))
+    for k in shown:
+        table.add_column(str(k), justify="right", min_width=3, no_wrap=True)
+    for drafter in drafters:
+        values = drafter["survival"]
+        table.add_row(Text(drafter["name"]), *(_share(values[k - 1]) if k <= len(values) else "" for k in shown))
+    return table
+
+
+def _decimals(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "1.0" if value >= 0.995 else f"{value:.2f}".removeprefix("0")
