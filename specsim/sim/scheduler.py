@@ -63,7 +63,7 @@ class Scheduler:
         """
         self.admitted.clear()
         preempted = self._reserve_decodes()
-        if not self.prefilling and (preempted or not self.waiting):
+        if not self.prefilling and not self.waiting:
             return []
         budget = self.config.max_num_batched_tokens - len(self.decoding) * (1 + self.lookahead)
         chunks = []
