@@ -37,6 +37,7 @@ class VerifySurface:
         self._captured = {batch: Curve(points) for batch, points in captured.items()}
         self._eager = {batch: Curve(points) for batch, points in eager.items()}
         self._batches = sorted(captured.keys() | eager.keys())
+        self._heights = {batch: _heights(self._captured.get(batch), capture_sizes) for batch in self._batches}
 
     def at(self, batch: int, tokens: Ints, edge: Edge) -> Floats:
         """Seconds of verifying each number of tokens.
@@ -63,23 +64,20 @@ class VerifySurface:
         return all(row.flat for row in rows) and any(len(row.knots) > 1 for row in rows)
 
     def _staircase(self, batch: int, tokens: Ints, edge: Edge) -> Floats:
-        """Cost at the bucket each count is padded to."""
-        buckets, index = np.unique([bucket_paid(int(count), self._sizes) for count in tokens], return_inverse=True)
-        heights = [self._bucket(batch, int(bucket), edge) for bucket in buckets]
-        return np.array(heights, dtype=np.float64)[index]
-
-    def _bucket(self, batch: int, bucket: int, edge: Edge) -> float:
-        """Cost of one bucket, between the neighbouring batches whose measurements reach it."""
+        """Cost at the bucket each count is padded to, between the neighbouring batches that reach the bucket."""
         low, high, weight = self._neighbours(batch)
-        reach = [b for b in (low, high) if b in self._captured]
-        near = [b for b in reach if self._captured[b].low <= bucket <= self._captured[b].high]
-        if not near:
-            spans = [f"{self._captured[b].low} to {self._captured[b].high} at batch {b}" for b in sorted(set(reach))]
-            edge.beyond("captured verify tokens", f"{bucket} at batch {batch}", ", ".join(spans) or "none")
-            rows = self._captured or self._eager
-            return float(rows[_nearest(rows, batch)].at(np.float64(bucket)))
-        first, last = (float(self._captured[b].at(np.float64(bucket))) for b in (near[0], near[-1]))
-        return float(lerp(first, last, weight)) if len(near) == 2 else first
+        first, last = self._heights[low], self._heights[high]
+        heights = np.where(np.isnan(first), last, np.where(np.isnan(last), first, lerp(first, last, weight)))
+        index = np.searchsorted(self._sizes, tokens)
+        missing = np.isnan(heights[index])
+        if missing.any():
+            rows = {b: self._captured[b] for b in (low, high) if b in self._captured}
+            spans = ", ".join(f"{row.low} to {row.high} at batch {b}" for b, row in rows.items())
+            bucket = self._sizes[index[missing][0]]
+            edge.beyond("captured verify tokens", f"{bucket} at batch {batch}", spans or "none")
+            nearest = _nearest(self._captured or self._eager, batch)
+            heights = np.where(np.isnan(heights), nearest.at(np.array(self._sizes, np.float64)), heights)
+        return np.asarray(heights[index])
 
     def _line(self, batch: int, tokens: Ints, edge: Edge) -> Floats:
         """Cost between eager cells at the neighbouring batches."""
@@ -106,8 +104,7 @@ class VerifySurface:
         near = [b for b in (low, high) if b in self._eager]
         if not near:
             edge.beyond("eager verify batch", batch, ", ".join(map(str, sorted(self._eager))) or "none")
-            rows = self._eager or self._captured
-            only = rows[_nearest(rows, batch)]
+            only = _nearest(self._eager or self._captured, batch)
             return only, only, 0.0
         return self._eager[near[0]], self._eager[near[-1]], weight if len(near) == 2 else 0.0
 
@@ -143,5 +140,13 @@ def bucket_paid(tokens: int, capture_sizes: tuple[int, ...]) -> int:
     return capture_sizes[index] if index < len(capture_sizes) else tokens
 
 
-def _nearest(rows: dict[int, Curve], batch: int) -> int:
-    return min(rows, key=lambda measured: (abs(measured - batch), measured))
+def _nearest(rows: dict[int, Curve], batch: int) -> Curve:
+    return rows[min(rows, key=lambda measured: (abs(measured - batch), measured))]
+
+
+def _heights(row: Curve | None, sizes: tuple[int, ...]) -> Floats:
+    """[len(sizes)] float64 seconds at each capture size, NaN where a batch was not measured that far."""
+    if row is None:
+        return np.full(len(sizes), np.nan)
+    buckets = np.array(sizes, dtype=np.float64)
+    return np.where((buckets < row.low) | (buckets > row.high), np.nan, row.at(buckets))
