@@ -1,0 +1,132 @@
+"""Charts of what adapting is worth: against the best fixed choice, over time, and by which drafter."""
+
+from __future__ import annotations
+
+from specsim.report.charts.figure import (
+    ROW_HEIGHT,
+    Chart,
+    Figure,
+    axis,
+    dot,
+    line,
+    numbers,
+    plain,
+    reference,
+    rows_axis,
+    wrapped,
+)
+from specsim.report.charts.place import Styles, any_number, by_place, styled
+from specsim.study.result import Cell, StudyResult
+
+
+def difference_to_best_fixed(result: StudyResult, styles: Styles) -> Chart:
+    """What adapting is worth against the best fixed choice in hindsight."""
+    return Chart(
+        name="difference",
+        title="Against the best fixed choice",
+        caption="Relative difference in throughput to the fixed policy that turned out best under this load, which "
+        "nobody knows in advance; bars are 90 % intervals paired by seed. Right of the line, adapting "
+        "won; a bar that crosses the line is not distinguishable.",
+        follows="place",
+        figures=by_place(result, lambda cells: _difference(cells, styles)),
+    )
+
+
+def regret(result: StudyResult, styles: Styles) -> Chart:
+    """How the difference to the best fixed choice builds up over a run."""
+    return Chart(
+        name="regret",
+        title="Cumulative regret",
+        caption="Tokens behind the best fixed policy of this load, in the run of the first seed. A line that flattens "
+        "has learned the right choice, one that keeps rising has not, and one below zero beats it.",
+        follows="place",
+        figures=by_place(result, lambda cells: _regret(cells, styles)),
+    )
+
+
+def arm_share(result: StudyResult, drafters: Styles) -> Chart:
+    """How often each switching policy used each drafter."""
+    switching = _switching(result)
+    return Chart(
+        name="arms",
+        title="Drafters used",
+        caption="Share of decode steps that used each drafter, for the policies that switch; the grey part is plain "
+        "steps without a draft.",
+        follows="place",
+        figures=by_place(result, lambda cells: _arms(cells, drafters, switching)) if switching else {},
+        legend=drafters,
+    )
+
+
+def _difference(cells: list[Cell], styles: Styles) -> Figure:
+    shown = [(cell, style, cell.difference_to_best_fixed) for cell, style in styled(cells, styles)]
+    traces, rows = [], []
+    for cell, style, difference in shown:
+        if difference is None or cell.policy == cell.best_fixed:
+            continue
+        mean, low, high = difference
+        traces.append(dot(cell.policy, style, mean, (low, high), "%{x:+.1%}"))
+        rows.append(cell.policy)
+    layout = {
+        "xaxis": axis(_difference_title(cells), tickformat="+.0%", hoverformat="+.1%"),
+        "yaxis": rows_axis(rows),
+        "shapes": [reference("x", 0.0)],
+        "height": 130 + ROW_HEIGHT * len(rows),
+    }
+    return {"data": traces, "layout": layout}
+
+
+def _difference_title(cells: list[Cell]) -> str:
+    best = next((cell.best_fixed for cell in cells if cell.best_fixed), None)
+    return f"throughput against<br>{plain(best)}" if best else "throughput against the best fixed policy"
+
+
+def _regret(cells: list[Cell], styles: Styles) -> Figure:
+    traces = []
+    for cell, style in styled(cells, styles):
+        at, behind = cell.series.get("started_at", []), cell.series.get("regret_tokens", [])
+        if any_number(behind):
+            hover = "%{y:,.0f} tokens at %{x:.2f} s"
+            traces.append(line(cell.policy, style, numbers(at), behind, hover, mode="lines"))
+    layout = {
+        "xaxis": axis("simulated time (s)", rangemode="tozero"),
+        "yaxis": axis("tokens behind the best fixed policy", tickformat="~s"),
+        "shapes": [reference("y", 0.0)],
+    }
+    return {"data": traces, "layout": layout}
+
+
+def _switching(result: StudyResult) -> set[str]:
+    """Policies that used more than one drafter anywhere."""
+    used: dict[str, set[str]] = {}
+    for cell in result.cells:
+        names = {name for name, share in cell.arm_share.items() if share > 0 and name != "none"}
+        used.setdefault(cell.policy, set()).update(names)
+    return {policy for policy, names in used.items() if len(names) > 1}
+
+
+def _arms(cells: list[Cell], drafters: Styles, switching: set[str]) -> Figure:
+    rows = [cell for cell in cells if cell.policy in switching]
+    labels = [wrapped(cell.policy) for cell in rows]
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": plain(name),
+            "meta": name,
+            "y": labels,
+            "x": numbers(cell.arm_share.get(name, 0.0) for cell in rows),
+            "marker": {"color": style.colour, "line": {"color": "var(--surface)", "width": 1}},
+            "hovertemplate": f"%{{x:.1%}}<extra>{plain(name)}</extra>",
+        }
+        for name, style in drafters.items()
+        if any(cell.arm_share.get(name, 0.0) > 0 for cell in rows)
+    ]
+    layout = {
+        "barmode": "stack",
+        "bargap": 0.35,
+        "xaxis": axis("share of decode steps", tickformat=".0%", range=[0, 1]),
+        "yaxis": rows_axis(cell.policy for cell in rows),
+        "height": 110 + ROW_HEIGHT * max(2, len(rows)),
+    }
+    return {"data": traces, "layout": layout}

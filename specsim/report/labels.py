@@ -1,0 +1,29 @@
+"""Policy labels in lines, broken where a reader would break them: before `@`, after `:` and `,`."""
+
+from __future__ import annotations
+
+import re
+
+from markupsafe import Markup, escape
+
+
+def pieces(label: str) -> list[str]:
+    """The parts of a label that stay together: `dcut:`, `count=code`, `@ucb1:`, `reward=throughput`."""
+    return [piece for piece in re.split(r"(?<=[:,])|(?=@)", label) if piece]
+
+
+def lines(label: str, width: int) -> list[str]:
+    """A label in lines of at most `width` characters; a part that is longer by itself is cut."""
+    filled = [""]
+    for piece in pieces(label):
+        if filled[-1] and len(filled[-1]) + len(piece) > width:
+            filled.append("")
+        filled[-1] += piece
+        while len(filled[-1]) > width:
+            filled[-1:] = [filled[-1][:width], filled[-1][width:]]
+    return filled
+
+
+def breakable(label: str) -> Markup:
+    """A label for HTML that the browser may break between its parts."""
+    return Markup("<wbr>").join(escape(piece) for piece in pieces(label))

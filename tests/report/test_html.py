@@ -1,0 +1,281 @@
+import dataclasses
+import json
+import math
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from specsim.report.html import page, write_report
+from specsim.report.wording import span, times
+
+VOID = {"meta", "link", "br", "input", "wbr", "img"}
+INLINE = {"code", "wbr", "svg", "path"}
+POLICY = "dcut@exit28"
+
+
+class Page(HTMLParser):
+    """Reads a report as a browser would: its text, its tables by label, its scripts and every attribute."""
+
+    def __init__(self, source):
+        super().__init__(convert_charrefs=True)
+        self.open, self.attributes, self.text, self.scripts, self.tables = [], [], [], [], {}
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+        if attributes.get("class") == "scroll":
+            self.rows = self.tables.setdefault(attributes["aria-label"], [])
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag == "script":
+            self.scripts.append((attributes, ""))
+        if tag not in INLINE:
+            self.write(" ")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"{tag} closes what is not open"
+        if tag in ("td", "th"):
+            self.rows[-1][-1] = " ".join(self.rows[-1][-1].split())
+
+    def handle_data(self, data):
+        if "script" in self.open:
+            attributes, source = self.scripts[-1]
+            self.scripts[-1] = (attributes, source + data)
+        elif "style" not in self.open:
+            self.write(data)
+
+    def write(self, data):
+        self.text.append(data)
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    @property
+    def words(self):
+        return " ".join("".join(self.text).split())
+
+    @property
+    def figures(self):
+        (source,) = [source for attributes, source in self.scripts if attributes.get("type") == "application/json"]
+        return json.loads(source)
+
+
+@pytest.fixture
+def study(make_study):
+    return make_study(batches=(8, 64))
+
+
+@pytest.fixture
+def read(study):
+    return Page(page(study))
+
+
+def test_every_element_is_closed(read):
+    assert read.open == []
+
+
+def test_every_finding_and_note_is_there_word_for_word(study, read):
+    for sentence in [*study.findings, *study.notes, study.title]:
+        assert " ".join(sentence.split()) in read.words
+
+
+def test_every_policy_and_load_has_its_row_and_column(study, read):
+    for table in ("h20-qwen3-8b", "cpu-smollm2"):
+        heading, *rows = read.tables[f"Speedup by policy and load on {table}"]
+        assert heading == ["policy", "batch 8", "batch 64"]
+        assert [row[0].split(" ")[0] for row in rows] == list(dict.fromkeys(cell.policy for cell in study.cells))
+
+
+def test_the_numbers_in_the_grid_are_the_cells_own(study, read):
+    shown = {}
+    for table in ("h20-qwen3-8b", "cpu-smollm2"):
+        heading, *rows = read.tables[f"Speedup by policy and load on {table}"]
+        shown |= {
+            (table, at, row[0].split(" ")[0]): text for row in rows for at, text in zip(heading, row, strict=True)
+        }
+    for cell in study.cells:
+        text = shown[cell.table, f"batch {cell.batch}", cell.policy]
+        interval = "" if cell.policy == "autoregressive" else f" {span(cell.speedup_interval)}"
+        assert times(cell.values["speedup"]) + interval in text
+
+
+def test_slower_is_a_word_and_not_only_a_colour(study, read):
+    rows = read.tables["Speedup by policy and load on cpu-smollm2"]
+    (row,) = [row for row in rows if row[0].startswith("fixed_depth:depth=15")]
+    cell = next(
+        cell for cell in study.cells if (cell.table, cell.batch) == ("cpu-smollm2", 64) and "=15" in cell.policy
+    )
+    assert cell.slower_than_autoregressive
+    assert row[2].startswith("slower")
+
+
+def test_a_bound_and_a_lossy_policy_are_tagged_in_their_row(study):
+    cells = [dataclasses.replace(c, lossy_reason="it cuts") if c.policy == POLICY else c for c in study.cells]
+    read = Page(page(dataclasses.replace(study, cells=cells)))
+    rows = {row[0] for row in read.tables["Speedup by policy and load on cpu-smollm2"]}
+    assert {f"{POLICY} lossy", "clairvoyant@exit28 bound"} <= rows
+    assert ("span", "title", "it cuts") in read.attributes
+
+
+def test_all_metrics_are_tabulated_for_each_table_and_load(study, read):
+    heading, *rows = read.tables["All metrics on cpu-smollm2, batch 64"]
+    assert len(rows) == 9
+    cell = next(c for c in study.cells if (c.table, c.batch, c.policy) == ("cpu-smollm2", 64, POLICY))
+    (row,) = [row for row in rows if row[0] == POLICY]
+    shown = dict(zip(heading, row, strict=True))
+    assert shown["speedup"] == times(cell.values["speedup"])
+    assert shown["throughput tokens/s"] == f"{cell.values['token_throughput']:,.0f}"
+    assert "goodput requests/s" not in shown, "no cell has a goodput: no column"
+
+
+def test_notes_of_a_table_are_told_below_it_with_the_policies_they_concern(study):
+    cells = [dataclasses.replace(c, notes=("priced by mapping",)) if c.policy == POLICY else c for c in study.cells]
+    read = Page(page(dataclasses.replace(study, cells=cells)))
+    assert f"{POLICY}: priced by mapping" in read.words
+    assert " draft cost of exit28 derived from hint" in read.words
+
+
+def test_how_it_was_made_is_told_in_full(study, read):
+    for fact in [study.command, study.created_at, study.version, "9f2c" * 16, "NVIDIA H20", "published", "0, 1, 2, 3"]:
+        assert fact in read.words
+    assert "drafters, exit24 law point_mass; max depth 15" in read.words
+    assert "versions, vllm 0.11" in read.words
+
+
+def test_nothing_is_loaded_from_elsewhere(study, read):
+    loaded = [value for tag, name, value in read.attributes if name in ("src", "href", "srcset", "data", "action")]
+    assert loaded == []
+    (policy,) = [value for tag, name, value in read.attributes if name == "content" and "default-src" in value]
+    assert policy.startswith("default-src 'none';")
+    assert "http" not in policy
+    stylesheet = re.search(r"<style>(.*?)</style>", page(study), re.DOTALL)[1]
+    assert "url(" not in stylesheet
+    assert "@import" not in stylesheet
+
+
+def test_plotly_is_in_the_file_exactly_once(read):
+    assert sum(re.search(r"plotly\.js v\d", source) is not None for _, source in read.scripts) == 1
+    assert len(read.scripts) == 3
+
+
+def test_the_same_study_gives_the_same_bytes(make_study, tmp_path):
+    for name in ("one.html", "two.html"):
+        write_report(make_study(batches=(8,)), tmp_path / "new" / name)
+    assert (tmp_path / "new/one.html").read_bytes() == (tmp_path / "new/two.html").read_bytes()
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["one.html", "two.html"]
+
+
+HOSTILE = "<b>bold</b><script>alert(1)</script>&amp;\"'"
+
+
+def test_every_string_of_a_person_is_text_and_never_markup(make_study):
+    study = make_study(
+        tables=(HOSTILE,),
+        batches=(8,),
+        policies=("autoregressive", HOSTILE),
+        title=HOSTILE,
+        command=HOSTILE,
+        findings=[f"{HOSTILE} wins"],
+        notes=[HOSTILE],
+        trace={HOSTILE: HOSTILE},
+    )
+    cells = [
+        dataclasses.replace(c, notes=(HOSTILE,), lossy_reason=HOSTILE, arm_share={HOSTILE: 1.0}) for c in study.cells
+    ]
+    drafters = [dataclasses.replace(drafter, name=HOSTILE, domain=HOSTILE) for drafter in study.drafters[:1]]
+    read = Page(page(dataclasses.replace(study, cells=cells, drafters=drafters)))
+    assert not [tag for tag, *_ in read.attributes if tag == "b"]
+    assert len(read.scripts) == 3
+    assert f"{HOSTILE} wins" in read.words
+    assert read.words.count("alert(1)") >= 10
+    assert "meta" in {tag for tag, *_ in read.attributes}
+
+
+def test_plotly_is_given_names_it_cannot_read_as_tags(make_study):
+    read = Page(page(make_study(tables=("t",), batches=(8, 64), policies=("autoregressive", "<b>"))))
+    traces = read.figures["speedup"]["figures"]["0"]["data"]
+    assert {trace["name"] for trace in traces if "name" in trace} == {"&lt;b&gt;"}
+    assert {trace["meta"] for trace in traces} == {"<b>"}
+
+
+def test_a_policys_label_in_a_sentence_is_set_apart_only_where_it_is_whole(make_study):
+    study = make_study(batches=(8,), findings=["dcut@exit28 beats dcut@exit281 and dcut@thompson."])
+    marked = re.search(r'<ul class="findings">(.*?)</ul>', page(study), re.DOTALL)[1]
+    assert re.findall(r"<code>(.*?)</code>", marked.replace("<wbr>", "")) == ["dcut@exit28", "dcut@thompson"]
+
+
+def test_the_reader_chooses_among_every_table_and_load(read):
+    values = [value for tag, name, value in read.attributes if tag == "input" and name in ("name", "value")]
+    assert values == ["table", "0", "table", "1", "load", "0", "load", "1"]
+
+
+def test_nan_reaches_neither_the_page_nor_the_figures(study):
+    bare = [
+        dataclasses.replace(
+            cell,
+            values={"speedup": math.nan},
+            speedup_interval=(math.nan, math.nan),
+            difference_to_best_fixed=None,
+            share_of_clairvoyant=None,
+            acceptance_by_position=[math.nan] * 3,
+            verified_by_position=[],
+            latency={},
+            series={},
+        )
+        for cell in study.cells
+    ]
+    read = Page(page(dataclasses.replace(study, cells=bare)))
+    assert not re.search(r"\bnan\b", read.words, re.IGNORECASE)
+    assert "acceptance" not in read.figures, "a chart without a number is left out"
+    assert read.tables["Speedup by policy and load on cpu-smollm2"][1][1:] == ["–", "–"]
+
+
+@pytest.mark.parametrize(
+    ("batches", "policies"),
+    [((8,), ("autoregressive",)), ((8,), (POLICY,)), ((8, 64), tuple(f"policy{index}" for index in range(12)))],
+)
+def test_one_policy_one_load_and_twelve_policies_are_all_shown(make_study, batches, policies):
+    read = Page(page(make_study(tables=("t",), batches=batches, policies=policies)))
+    rows = read.tables["Speedup by policy and load on t"]
+    assert [row[0] for row in rows[1:]] == list(policies)
+    assert len(rows[0]) == 1 + len(batches)
+
+
+def test_a_study_without_cells_says_so_and_needs_no_script(make_study):
+    read = Page(page(make_study(policies=(), drafters=[])))
+    assert "The study holds no cells." in read.words
+    assert read.scripts == []
+
+
+def test_tables_may_have_been_studied_at_different_loads(study):
+    cells = [cell for cell in study.cells if (cell.table, cell.batch) != ("cpu-smollm2", 8)]
+    read = Page(page(dataclasses.replace(study, cells=cells)))
+    assert set(read.figures["latency"]["figures"]) == {"0/0", "0/1", "1/1"}
+    assert "All metrics on cpu-smollm2, batch 8" not in read.tables
+
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium to run the report's script")
+def test_a_browser_draws_every_chart(study, tmp_path):
+    write_report(study, tmp_path / "report.html")
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
+    command += ["--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", (tmp_path / "report.html").as_uri()]
+    drawn = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    names = re.findall(r'data-chart="(\w+)"', page(study))
+    assert len(names) == 12
+    for name in names:
+        chart = re.search(rf'<figure class="chart" data-chart="{name}".*?</figure>', drawn, re.DOTALL)[0]
+        assert 'class="main-svg"' in chart, f"{name} was not drawn"
+    assert re.findall(r'<div data-place="([\d/]+)">', drawn) == ["0/1"], "all but the chosen table are hidden"
+    assert "var(--hue" not in re.search(r'data-chart="speedup".*?</figure>', drawn, re.DOTALL)[0].partition("plot")[2]

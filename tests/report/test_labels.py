@@ -1,0 +1,29 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specsim.report.labels import breakable, lines, pieces
+
+LONG = "dcut:count=code,score=margin@ucb1:reward=throughput"
+
+
+def test_a_label_breaks_after_colon_and_comma_and_before_the_drafter():
+    assert pieces(LONG) == ["dcut:", "count=code,", "score=margin", "@ucb1:", "reward=throughput"]
+
+
+def test_lines_are_filled_before_a_new_one_begins():
+    assert lines(LONG, 18) == ["dcut:count=code,", "score=margin@ucb1:", "reward=throughput"]
+
+
+def test_a_part_longer_than_a_line_is_cut():
+    assert lines("abcdefgh@x", 3) == ["abc", "def", "gh", "@x"]
+
+
+@given(st.text(alphabet="ab:,@=", max_size=40), st.integers(1, 12))
+def test_no_line_is_too_long_and_nothing_is_lost(label, width):
+    broken = lines(label, width)
+    assert "".join(broken) == label
+    assert max(map(len, broken)) <= width
+
+
+def test_the_browser_may_break_a_label_and_its_text_is_escaped():
+    assert breakable("<b>:x@y") == "&lt;b&gt;:<wbr>x<wbr>@y"
