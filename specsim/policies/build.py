@@ -89,8 +89,10 @@ def _drafter_policy(
 ) -> tuple[DrafterPolicy, PolicyConfig | None]:
     names = [drafter.name for drafter in drafters]
     given = {"num_arms": max(len(names), 1)}
+    if needed and not names:
+        raise InputError(f"{config}: this run has no drafter; only autoregressive does without")
     if config.drafter is None:
-        if needed and len(names) != 1:
+        if needed and len(names) > 1:
             choice = ", ".join(f"@{name}" for name in (*names, *ARMS))
             raise InputError(f"{config}: this run has {len(names)} drafters, choose one or a drafter policy: {choice}")
         return FixedArm(**given), None
