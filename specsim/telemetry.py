@@ -148,7 +148,7 @@ class Run:
     itl             inter-token latencies, seconds, one weight a token
     requests        finished requests, REQUEST_DTYPE
     steps           engine steps, STEP_DTYPE (None unless asked for)
-    num_kv_blocks   KV blocks of one replica
+    num_kv_blocks   KV blocks of one replica (0: never the limit)
     num_replicas    replicas
     lossy_reason    why the output law is not the target's (None: it is)
     clairvoyant     whether the controller knew what would be accepted

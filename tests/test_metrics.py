@@ -218,6 +218,7 @@ def test_cumulative_regret_counts_tokens_behind_the_reference():
 def test_kv_use_is_block_seconds_over_what_was_there():
     assert metrics.kv_use(30.0, seconds=2.0, num_kv_blocks=60) == 0.25
     assert metrics.kv_use_peak(45, 60) == 0.75
+    assert math.isnan(metrics.kv_use(30.0, seconds=2.0, num_kv_blocks=0))  # without a limit there is no share
 
 
 def test_preemptions_are_counted_a_request():

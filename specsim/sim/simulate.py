@@ -193,7 +193,7 @@ class Simulation:
             itl=tally.itl,
             requests=tally.requests.table(),
             steps=None if tally.steps is None else tally.steps.table(),
-            num_kv_blocks=self.replicas[0].scheduler.pool.num_blocks,
+            num_kv_blocks=self.engine.num_kv_blocks or 0,
             num_replicas=len(self.replicas),
             lossy_reason=self.controller.lossy_reason,
             clairvoyant=self.controller.clairvoyant,
