@@ -7,6 +7,11 @@ from typing import Any
 
 import typer
 
+from specsim.cli import cost
+from specsim.cli.compare import compare
+from specsim.cli.policies import policies
+from specsim.cli.schema import schema
+from specsim.cli.simulate import simulate
 from specsim.errors import InputError
 
 USAGE_ERROR = 2
@@ -28,6 +33,13 @@ def specsim() -> None:
 
     Record a trace once, replay any policy on it, run the same controller live.
     """
+
+
+app.command()(simulate)
+app.command()(compare)
+app.command()(policies)
+app.add_typer(cost.app, name="cost")
+app.command()(schema)
 
 
 @app.command()
@@ -58,8 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        result = app(args=arguments, prog_name="specsim", standalone_mode=False)
+        result = app(args=arguments, prog_name="specsim", standalone_mode=False, obj={"arguments": arguments})
     except InputError as error:
         return _complain(str(error))
     except KeyboardInterrupt:

@@ -136,13 +136,17 @@ class StudyResult:
                 [cell for cell in self.cells if (cell.table, cell.batch, cell.rate) == (table, batch, rate)],
             )
 
+    def to_json(self) -> str:
+        """The study as JSON; NaN becomes null."""
+        document = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(self)}
+        return json.dumps(_without_nan(document), indent=1, allow_nan=False)
+
     def save(self, path: str | Path) -> None:
-        """Write the study as one JSON file, whole or not at all (NaN becomes null)."""
+        """Write the study as one JSON file, whole or not at all."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        document = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(self)}
         partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-        partial.write_text(json.dumps(_without_nan(document), indent=1, allow_nan=False) + "\n")
+        partial.write_text(self.to_json() + "\n")
         os.replace(partial, target)
 
     @classmethod
