@@ -13,6 +13,8 @@ from specsim.cost.verify import Floats, Ints, VerifySurface
 
 S = TypeVar("S")
 
+UNRESOLVED = "the cost table resolves no context: a step is charged the same at every context"
+
 
 class ByContext(Generic[S]):
     """Look-ups of one phase at each measured context, and straight lines between them.
@@ -21,8 +23,16 @@ class ByContext(Generic[S]):
     all, which is said.
     """
 
-    def __init__(self, what: str, cells: Iterable[Cell], build: Callable[[list[Cell]], S]) -> None:
+    def __init__(self, what: str, cells: Iterable[Cell], build: Callable[[list[Cell]], S], resolved: bool) -> None:
+        """Group cells by context.
+
+        what      the phase, in words
+        cells     of this phase
+        build     a look-up from the cells of one context
+        resolved  whether any phase of the table was measured at several contexts
+        """
         self.what = what
+        self._resolved = resolved
         groups: dict[int, list[Cell]] = {}
         for cell in cells:
             groups.setdefault(cell.context, []).append(cell)
@@ -38,8 +48,8 @@ class ByContext(Generic[S]):
         """
         last = self._contexts[-1]
         if len(self._contexts) == 1 and context != last:
-            known = f"was measured at context {last} only" if last else "resolves no context"
-            edge.note(f"{self.what} {known}: it is charged the same at every context")
+            only = f"{self.what} was measured at context {last} only: it is charged the same at every context"
+            edge.note(only if self._resolved else UNRESOLVED)
         elif context > last:
             edge.beyond(f"context of {self.what}", context, f"up to {last}")
         low, high, weight = bracket(self._contexts, context)
@@ -131,10 +141,14 @@ class Phases:
         def drafters(phase: str) -> list[str]:
             return [name for found, name in groups if found == phase and name is not None]
 
-        self.verify = ByContext("verify", groups["verify", None], lambda found: VerifySurface(found, capture_sizes))
-        self.draft = {d: ByContext(f"drafting by {d}", groups["draft", d], DraftSurface) for d in drafters("draft")}
+        def by_context(what: str, found: list[Cell], make: Callable[[list[Cell]], S]) -> ByContext[S]:
+            return ByContext(what, found, make, resolved)
+
+        resolved = any(len({cell.context for cell in found}) > 1 for found in groups.values())
+        self.verify = by_context("verify", groups["verify", None], lambda found: VerifySurface(found, capture_sizes))
+        self.draft = {d: by_context(f"drafting by {d}", groups["draft", d], DraftSurface) for d in drafters("draft")}
         prefill = groups.get(("prefill", None))
-        self.prefill = ByContext("prefill", prefill, TokenCurve) if prefill else None
+        self.prefill = by_context("prefill", prefill, TokenCurve) if prefill else None
         self.plan = BatchCurve(groups.get(("plan", None), []))
         self.host = BatchCurve(groups.get(("host", None), []))
         self.switch = {d: TokenCurve(groups["switch", d]) for d in drafters("switch")}
