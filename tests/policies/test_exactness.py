@@ -5,6 +5,7 @@ it, is compared with the target's.
 """
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -146,35 +147,42 @@ def test_a_policy_that_reads_no_score_is_exact(spec, structure, law):
     assert max(bias_of(spec, drafter, seed) for seed in SEEDS) <= 1e-12
 
 
-# The table as a person reads it: law, structure, score, timing -> exact.
-TABLE = [
-    ("point_mass", "any", "any", "any", True),
-    ("sampled", "any", None, "any", True),
-    ("sampled", "any", "drawn_prob", "any", False),
-    ("sampled", "parallel", "max_prob", "any", True),
-    ("sampled", "parallel", "margin", "any", True),
-    ("sampled", "any", "shifted_prob", "past", True),
-    ("sampled", "any", "shifted_prob", "fixed", True),
-    ("sampled", "any", "shifted_prob", "first_fall", True),
-    ("sampled", "any", "shifted_prob", "argmax", False),
-    ("sampled", "autoregressive", "max_prob", "past", True),
-    ("sampled", "autoregressive", "max_prob", "fixed", True),
-    ("sampled", "autoregressive", "max_prob", "first_fall", True),
-    ("sampled", "autoregressive", "max_prob", "argmax", False),
-    ("sampled", "autoregressive", "margin", "argmax", False),
-]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "exactness.md"
+TIMINGS = ("past", "fixed", "first_fall", "argmax")
+EVERY = {
+    "law": ("point_mass", "sampled"),
+    "structure": ("parallel", "autoregressive"),
+    "score": (*SCORES, "margin", None),
+}
 
 
-@pytest.mark.parametrize(("law", "structure", "score", "timing", "exact"), TABLE)
-def test_the_table_of_the_documentation(law, structure, score, timing, exact):
-    structures = ("parallel", "autoregressive") if structure == "any" else (structure,)
-    scores = (*SCORES, "margin") if score == "any" else (score,)
-    timings = ("past", "fixed", "first_fall", "argmax") if timing == "any" else (timing,)
-    for case in itertools.product((law,), structures, scores, timings):
+def documented():
+    """The table in docs/exactness.md: (law, structure, score, timing) -> exact."""
+    table = {}
+    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] not in EVERY["law"]:
+            continue
+        structures = EVERY["structure"] if cells[1] == "any" else (cells[1],)
+        scores = EVERY["score"] if cells[2] == "any" else [None if s == "none" else s for s in cells[2].split(", ")]
+        for structure, score, (timing, word) in itertools.product(
+            structures, scores, zip(TIMINGS, cells[3:], strict=True)
+        ):
+            assert word in ("exact", "refused")
+            assert (cells[0], structure, score, timing) not in table
+            table[cells[0], structure, score, timing] = word == "exact"
+    return table
+
+
+def test_the_documentation_states_the_table_as_implemented():
+    assert documented() == {case: exactness(*case).exact for case in itertools.product(*EVERY.values(), TIMINGS)}
+
+
+def test_a_refusal_says_why_and_what_to_do_instead():
+    for case in itertools.product(*EVERY.values(), TIMINGS):
         verdict = exactness(*case)
-        assert verdict.exact is exact
-        assert bool(verdict.reason) is not exact
-        assert bool(verdict.remedy) is not exact
+        assert bool(verdict.reason) is not verdict.exact
+        assert bool(verdict.remedy) is not verdict.exact
 
 
 def test_what_a_refusal_proposes_is_itself_allowed():
