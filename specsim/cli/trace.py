@@ -43,7 +43,7 @@ def info(
 def validate(trace: TracePath) -> None:
     """Check every byte and row of a trace; the first fault is one line, and exit code 2."""
     with _status("checking the trace"):
-        report = Trace.open(trace).validate()
+        report = Trace.open(trace, verify_hashes=True).validate()
     typer.echo(
         f"{report.path}: valid, {report.num_requests:,} requests, {report.num_rows:,} blocks, "
         f"{report.num_steps:,} steps, sha256 of {report.num_files} files"

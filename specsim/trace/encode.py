@@ -70,10 +70,15 @@ def _drafter_table(request_id: int, name: str, block: RecordedBlocks, schema: pa
     }
     arrays = []
     for field in schema:
+        values = getattr(block, field.name) if field.name in LIST_COLUMNS else columns[field.name]
+        if values is not None and len(values) != count:
+            raise InputError(
+                f"drafter {name!r}: column {field.name!r} has {len(values)} rows; allowed: {count}, as num_drafts has"
+            )
         if field.name in LIST_COLUMNS:
-            arrays.append(_list_array(getattr(block, field.name), num_drafts, field, name))
+            arrays.append(_list_array(values, num_drafts, field, name))
         else:
-            arrays.append(pa.array(columns[field.name]).cast(field.type))
+            arrays.append(pa.array(values).cast(field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -201,10 +201,12 @@ def describe_invalid(error: ValidationError, model: type[BaseModel]) -> str:
     if fault["type"] == "extra_forbidden":
         return f"unknown key {where!r}; allowed: {_allowed_keys(model, fault['loc'])}"
     if fault["type"] == "missing":
-        return f"key {where!r} is missing"
+        return f"key {where!r} is missing; allowed: required in every manifest"
     message = _first_line(fault["msg"]).removeprefix("Value error, ")
-    value = "" if not where else f"key {where!r} is {_short(fault['input'])}: "
-    return value + message[0].lower() + message[1:]
+    if fault["type"] == "value_error":  # one of ours, which says what is allowed
+        return message
+    allowed = re.sub(r"^\w+ should (be |have |match )?", "", message)
+    return f"key {where!r} is {_short(fault['input'])}; allowed: {allowed}"
 
 
 def _allowed_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> str:

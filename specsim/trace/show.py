@@ -84,15 +84,15 @@ def _drafters(drafters: list[dict[str, Any]]) -> Table:
 
 
 def _survival(drafters: list[dict[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("survival", max_width=18)
+    table = Table(box=None, padding=(0, 1, 0, 0))  # box rules would take the room of four columns
+    table.add_column("  survival", max_width=19)
     depth = max(drafter["max_depth"] for drafter in drafters)
     shown = range(1, depth + 1, -(-depth // SHOWN_POSITIONS))
     for k in shown:
         table.add_column(str(k), justify="right", min_width=3, no_wrap=True)
     for drafter in drafters:
         values = drafter["survival"]
-        table.add_row(Text(drafter["name"]), *(_share(values[k - 1]) if k <= len(values) else "" for k in shown))
+        table.add_row(Text(f"  {drafter['name']}"), *(_share(values[k - 1]) if k <= len(values) else "" for k in shown))
     return table
 
 

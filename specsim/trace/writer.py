@@ -76,6 +76,7 @@ class TraceWriter:
         if row.request_id in self.done:
             raise InputError(f"{self.path}: request {row.request_id} is written already; allowed: each request once")
         part = self._parts / f"{row.request_id}.parquet"
+        _check_request(row, part)
         table = blocks_table(row.request_id, blocks)
         self._check(row, table, part)
         meta = {**(table.schema.metadata or {}), REQUEST_KEY: json.dumps(asdict(row)).encode()}
@@ -85,7 +86,6 @@ class TraceWriter:
         self.done.add(row.request_id)
 
     def _check(self, row: RequestRow, table: pa.Table, part: Path) -> None:
-        _check_request(row, part)
         rows = decode_rows(table, [spec.name for spec in self._specs], part, 0)
         tokens = np.full(len(rows), row.num_output_tokens)
         check_rows(rows, self._specs, tokens)
