@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from specsim.cli import cost
+from specsim.cli import cost, trace
 from specsim.cli.compare import compare
 from specsim.cli.policies import policies
 from specsim.cli.schema import schema
@@ -39,6 +39,7 @@ app.command()(simulate)
 app.command()(compare)
 app.command()(policies)
 app.add_typer(cost.app, name="cost")
+app.add_typer(trace.app, name="trace")
 app.command()(schema)
 
 
