@@ -6,7 +6,7 @@ a token by the step it came in. So a reward is a gain over an exposure, and an a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -53,4 +53,19 @@ def throughput(outcome: Outcome) -> tuple[float, float]:
 REWARDS: dict[RewardName, Tally] = {"accepted_fraction": accepted_fraction, "throughput": throughput}
 
 UNIT_REWARDS: tuple[RewardName, ...] = ("accepted_fraction",)
-"""Rewards that lie in [0, 1] by themselves; the others need a scale where a policy's bonus assumes that range."""
+"""Rewards that lie in [0, 1] by themselves."""
+
+
+def reward_scale(reward: RewardName, means: Sequence[float], given: float | None) -> float:
+    """Reward that counts as 1, for policies that assume rewards in [0, 1].
+
+    means    mean reward of each arm so far
+    given    what the user says (None: 1 for a reward that lies in [0, 1] by itself, else the largest mean)
+    returns  above 0
+
+    With the largest mean the best arm stands at 1 and the others at their share of it, so that neither the unit
+    nor the load matters. Single steps may exceed 1: a rule of thumb, not the premise of a regret bound.
+    """
+    if given is not None:
+        return given
+    return 1.0 if reward in UNIT_REWARDS else max(means) or 1.0

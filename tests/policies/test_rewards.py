@@ -2,7 +2,7 @@
 
 import pytest
 
-from specsim.policies.rewards import accepted_and_rejected, accepted_fraction, throughput
+from specsim.policies.rewards import accepted_and_rejected, accepted_fraction, reward_scale, throughput
 
 
 def test_case_28_the_bonus_token_is_no_accepted_draft(outcome):
@@ -40,3 +40,10 @@ def test_throughput_counts_every_emitted_token_and_every_second(outcome):
 def test_a_step_of_many_requests_weighs_as_many_tests(outcome):
     gain, exposure = accepted_fraction(outcome([1] * 64, [1] * 32 + [0] * 32))
     assert (gain, exposure) == pytest.approx((32, 64))
+
+
+def test_a_scale_is_the_users_or_the_best_mean_or_one():
+    assert reward_scale("throughput", [150.0, 170.0], None) == 170.0
+    assert reward_scale("throughput", [150.0, 170.0], 200.0) == 200.0
+    assert reward_scale("accepted_fraction", [0.2, 0.4], None) == 1.0
+    assert reward_scale("throughput", [0.0, 0.0], None) == 1.0

@@ -11,22 +11,20 @@ from pydantic.dataclasses import dataclass
 
 from specsim.core import Outcome, StepContext
 from specsim.policies.arms.arm_totals import ArmTotals
-from specsim.policies.rewards import REWARDS, RewardName
+from specsim.policies.rewards import REWARDS, RewardName, reward_scale
 
 
 @dataclass(kw_only=True)
 class ThompsonGaussian:
-    """Normal belief on an arm's ratio of totals r = sum x / sum y, each arm pulled once first.
-
-    draw = r * (1 + s * standard normal),  s^2 = (sigma^2 + sum of e^2) / n^2,  e = (x - r y) / (r mean y)
-
-    The spread s is the delta method's standard error of a ratio of totals, relative to it, with one pseudo-step
-    of relative deviation `sigma` so that an arm of one pull is still uncertain. It has no unit, so a reward needs
-    no scale.
+    """Pull each arm once, then the one with the largest draw of mean + sigma / sqrt(n) * standard normal.
 
     num_arms  drafters of the run
     reward    what makes an arm good, see specsim.policies.rewards
-    sigma     relative deviation of one step assumed beforehand
+    sigma     standard deviation of one step's reward; 1/2 is the largest of any reward in [0, 1]
+    scale     reward that counts as 1, see specsim.policies.rewards.reward_scale
+
+    The deviation is assumed, not estimated: an arm whose first steps happen to agree would otherwise look certain,
+    and might never be tried again.
 
     Source: Gaussian Thompson sampling as in Agrawal and Goyal 2013; FlashSpec.
     """
@@ -34,10 +32,10 @@ class ThompsonGaussian:
     num_arms: Annotated[int, Field(ge=1)]
     reward: RewardName = "throughput"
     sigma: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     def __post_init__(self) -> None:
         self.totals = ArmTotals(self.num_arms)
-        self._squares = [[0.0, 0.0, 0.0] for _ in range(self.num_arms)]  # sums of x^2, x y, y^2
 
     @property
     def arms(self) -> tuple[int, ...]:
@@ -49,39 +47,22 @@ class ThompsonGaussian:
         unpulled = self.totals.unpulled()
         if unpulled is not None:
             return unpulled
+        means = self.totals.means()
+        scale = reward_scale(self.reward, means, self.scale)
         draws = [
-            mean * (1.0 + self._spread(arm, mean) * rng.standard_normal())
-            for arm, mean in enumerate(self.totals.means())
+            mean / scale + self.sigma / math.sqrt(n) * rng.standard_normal()
+            for mean, n in zip(means, self.totals.pulls, strict=True)
         ]
         return draws.index(max(draws))
 
     def update(self, arm: int, outcome: Outcome) -> None:
         """Add one step to its arm's sums."""
-        gain, exposure = REWARDS[self.reward](outcome)
-        self.totals.add(arm, gain, exposure)
-        squares = self._squares[arm]
-        squares[0] += gain * gain
-        squares[1] += gain * exposure
-        squares[2] += exposure * exposure
+        self.totals.add(arm, *REWARDS[self.reward](outcome))
 
     def state_dict(self) -> dict[str, Any]:
         """The sums."""
-        return {"totals": self.totals.state_dict(), "squares": [list(squares) for squares in self._squares]}
+        return self.totals.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a `state_dict`.
-
-        Raises  ValueError when it is of another number of arms
-        """
-        if len(state["squares"]) != self.num_arms:
-            raise ValueError(f"Thompson sums need {self.num_arms} arms, got {state}")
-        self.totals.load_state_dict(state["totals"])
-        self._squares = [list(squares) for squares in state["squares"]]
-
-    def _spread(self, arm: int, mean: float) -> float:
-        n, gain = self.totals.pulls[arm], self.totals.gain[arm]
-        if gain == 0.0:
-            return 0.0
-        xx, xy, yy = self._squares[arm]
-        residual = max(xx - 2.0 * mean * xy + mean * mean * yy, 0.0)  # a sum of squares that rounding may push below 0
-        return math.sqrt(self.sigma**2 + residual * (n / gain) ** 2) / n
+        """Continue from a `state_dict`."""
+        self.totals.load_state_dict(state)

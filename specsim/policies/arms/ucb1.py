@@ -11,14 +11,14 @@ from pydantic.dataclasses import dataclass
 
 from specsim.core import Outcome, StepContext
 from specsim.policies.arms.arm_totals import ArmTotals
-from specsim.policies.rewards import REWARDS, UNIT_REWARDS, RewardName
+from specsim.policies.rewards import REWARDS, RewardName, reward_scale
 
 
-def exploration_bonus(num_steps: int, pulls: int, c: float = 1.0) -> float:
+def exploration_bonus(num_steps: float, pulls: float, c: float = 1.0) -> float:
     """How far above its mean an arm might lie: c * sqrt(2 ln t / n).
 
     num_steps  t, steps so far over all arms
-    pulls      n, steps of this arm
+    pulls      n, steps of this arm; both may be faded or windowed counts
     """
     return c * math.sqrt(2.0 * math.log(num_steps) / pulls)
 
@@ -30,8 +30,7 @@ class UCB1:
     num_arms  drafters of the run
     reward    what makes an arm good, see specsim.policies.rewards
     c         exploration constant; 1 is the textbook's and FlashSpec's
-    scale     reward that counts as 1; the bonus assumes rewards in [0, 1] (None: 1 for a reward that lies there
-              by itself, else the largest mean of any arm at the moment, so that the best arm stands at 1)
+    scale     reward that counts as 1, see specsim.policies.rewards.reward_scale
 
     Source: Auer, Cesa-Bianchi, Fischer 2002, figure 1; FlashSpec.
     """
@@ -55,7 +54,7 @@ class UCB1:
         if unpulled is not None:
             return unpulled
         pulls, means = self.totals.pulls, self.totals.means()
-        scale, num_steps = self._scale(means), sum(pulls)
+        scale, num_steps = reward_scale(self.reward, means, self.scale), sum(pulls)
         indices = [mean / scale + exploration_bonus(num_steps, n, self.c) for mean, n in zip(means, pulls, strict=True)]
         return indices.index(max(indices))
 
@@ -70,8 +69,3 @@ class UCB1:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
         self.totals.load_state_dict(state)
-
-    def _scale(self, means: list[float]) -> float:
-        if self.scale is not None:
-            return self.scale
-        return 1.0 if self.reward in UNIT_REWARDS else max(means) or 1.0

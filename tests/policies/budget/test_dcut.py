@@ -94,6 +94,13 @@ def test_no_draft_at_all_verifies_nothing(proposal):
         assert plan(spec, draft, SECONDS) == [0, 0]
 
 
+@pytest.mark.parametrize("spec", ["dcut:ratios=all", "dcut:ratios=all,numerator=bonus"])
+def test_a_budget_beyond_what_was_drafted_is_no_candidate_however_cheap(spec, proposal):
+    # A measured table may say that more costs less.
+    draft = proposal([[0.9, 0.8, 0.0], [0.6, 0.0, 0.0]], num_drafts=[2, 1])
+    assert plan(spec, draft, [1.0, 1.0, 1.0, 1.0, 0.1, 0.1, 0.1]) == [2, 1]
+
+
 def test_of_equal_utilities_the_smaller_budget_wins(proposal):
     # Certain drafts at seconds in proportion: .25, .5, .75 and 1 all bring one token a second.
     assert sum(plan("dcut:ratios=1/.75/.5/.25", proposal(np.ones((2, 4))), [1.0, *range(1, 9)])) == 2
