@@ -61,7 +61,7 @@ def test_defaults_are_the_papers(proposal):
 
 @pytest.mark.parametrize(
     ("requests", "depth", "ratio", "budget"),
-    [(8, 3, 1.0, 24), (4, 3, 0.5, 4), (1, 3, 0.25, 0), (1, 3, 0.26, 1), (1, 3, 0.6, 2)],
+    [(8, 3, 1.0, 24), (4, 3, 0.5, 4), (1, 3, 0.25, 0), (1, 3, 0.26, 1), (1, 3, 0.6, 2), (4, 1, 0.25, 0)],
 )
 def test_the_count_of_the_authors_code(requests, depth, ratio, budget):
     num_drafts = np.full(requests, depth)
