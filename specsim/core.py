@@ -148,6 +148,19 @@ class StepSeconds:
 
 
 @dataclass(frozen=True, slots=True)
+class Counterfactual:
+    """What the emitted tokens say of every drafter, pulled or not.
+
+    num_accepted    [A, B] int64 numpy, leading drafts of its block that are the emitted tokens
+    num_tested      [A, B] int64 numpy, drafts of its block that the emitted tokens accept or contradict: those
+                    accepted, and the first that differs if it lies within them; what lies beyond is unknown
+    """
+
+    num_accepted: np.ndarray
+    num_tested: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What one step brought, on the host, after acceptance.
 
@@ -158,6 +171,7 @@ class Outcome:
     num_emitted     [B] int64 numpy, tokens committed: accepted + 1 unless the request ended inside the block
     seconds         what it cost
     domains         domain of each request (empty when unknown)
+    counterfactual  what the emitted tokens say of every drafter (None unless the controller learns from all)
     """
 
     order: Order
@@ -167,6 +181,7 @@ class Outcome:
     num_emitted: np.ndarray
     seconds: StepSeconds
     domains: tuple[str, ...] = ()
+    counterfactual: Counterfactual | None = None
 
     @property
     def num_tested(self) -> np.ndarray:

@@ -9,8 +9,18 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from specsim.errors import InputError
+from specsim.policies.arms.change_point import ChangePoint
+from specsim.policies.arms.contextual import Contextual
+from specsim.policies.arms.discounted_thompson_beta import DiscountedThompsonBeta
+from specsim.policies.arms.discounted_thompson_gaussian import DiscountedThompsonGaussian
+from specsim.policies.arms.discounted_ucb import DiscountedUCB
+from specsim.policies.arms.epsilon_greedy import EpsilonGreedy
+from specsim.policies.arms.exp3s import EXP3S
 from specsim.policies.arms.fixed_arm import FixedArm
+from specsim.policies.arms.hedge import Hedge
+from specsim.policies.arms.kl_ucb import KLUCB
 from specsim.policies.arms.round_robin import RoundRobin
+from specsim.policies.arms.sliding_window_ucb import SlidingWindowUCB
 from specsim.policies.arms.thompson_beta import ThompsonBeta
 from specsim.policies.arms.thompson_gaussian import ThompsonGaussian
 from specsim.policies.arms.ucb1 import UCB1
@@ -35,9 +45,19 @@ BUDGETS: dict[str, type[Any]] = {
 ARMS: dict[str, type[Any]] = {
     "fixed_arm": FixedArm,
     "round_robin": RoundRobin,
+    "epsilon_greedy": EpsilonGreedy,
     "ucb1": UCB1,
+    "kl_ucb": KLUCB,
     "thompson_beta": ThompsonBeta,
     "thompson_gaussian": ThompsonGaussian,
+    "sliding_window_ucb": SlidingWindowUCB,
+    "discounted_ucb": DiscountedUCB,
+    "discounted_thompson_beta": DiscountedThompsonBeta,
+    "discounted_thompson_gaussian": DiscountedThompsonGaussian,
+    "exp3s": EXP3S,
+    "change_point": ChangePoint,
+    "hedge": Hedge,
+    "contextual": Contextual,
 }
 
 CALIBRATORS: dict[str, type[Any]] = {
@@ -82,6 +102,17 @@ def build_controller(
         label=canonical.label or str(canonical),
         config=canonical,
     )
+
+
+def build_arms(config: PolicyConfig, num_arms: int) -> DrafterPolicy:
+    """Build a drafter policy by itself.
+
+    config    its name and options
+    num_arms  drafters of the run
+    Raises    InputError on an unknown name, option or value
+    """
+    policy: DrafterPolicy = _build("drafter policy", config, ARMS, {"num_arms": num_arms})
+    return policy
 
 
 def _drafter_policy(

@@ -59,6 +59,11 @@ class Controller:
             raise InputError(
                 f"{self.label}: a clairvoyant policy knows what the target would accept; it runs in simulation only"
             )
+        if live and self.full_information:
+            raise InputError(
+                f"{self.label}: learns from every drafter at every step, and a live engine runs the pulled one alone;"
+                " it runs in simulation only"
+            )
         self.lossy_reason: str | None = None
         if budget_policy.drafts:
             self._check_depth()
@@ -69,6 +74,11 @@ class Controller:
     def lossy(self) -> bool:
         """Whether some arm it could pull does not keep the target's distribution."""
         return self.lossy_reason is not None
+
+    @property
+    def full_information(self) -> bool:
+        """Whether it learns from what every drafter would have had accepted, so that an engine must tell."""
+        return self.budget_policy.drafts and getattr(self.drafter_policy, "full_information", False)
 
     @property
     def pullable(self) -> tuple[DrafterSpec, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specsim.core import Draft, Outcome, StepCost, StepSeconds
+from specsim.core import Counterfactual, Draft, Outcome, StepCost, StepSeconds
 from specsim.policies.budget.verify_ratio import as_fractions, drafts_at_ratio
 from specsim.policies.build import ARMS, BUDGETS, CALIBRATORS, build_controller
 from specsim.policies.config import ControllerConfig
@@ -157,7 +157,9 @@ def play(controller, rng, context, num_steps):
         num_verify = controller.plan(draft, StepCost(np.linspace(0.01, 0.02, size + 1))).num_verify
         accepted = np.minimum(num_verify, acceptable)
         seconds = StepSeconds(draft=0.001 * (1 + order.arm), verify=0.01 + 1e-4 * float(num_verify.sum()))
-        controller.observe(Outcome(order, draft, num_verify, accepted, accepted + 1, seconds))
+        every = np.stack([np.minimum(acceptable, arm + 1) for arm in range(len(controller.drafters))])
+        told = Counterfactual(every, every + (every < 3)) if controller.full_information else None
+        controller.observe(Outcome(order, draft, num_verify, accepted, accepted + 1, seconds, counterfactual=told))
         played.append((order, num_verify.tolist()))
     return played
 
