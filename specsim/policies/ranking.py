@@ -46,8 +46,9 @@ def keep_best(scores: Array, negated: Array, budget: Array, xp: Any) -> Array:
     """
     # With budget 0 the cut is the best score itself: nothing is above it and there is no room.
     cut = -xp.take(negated, budget - xp.astype(budget > 0, xp.int64), axis=0)
-    above = xp.sum(xp.astype(scores > cut, xp.int64), axis=0)
-    level = xp.sum(xp.astype(scores == cut, xp.int64), axis=0)
+    counted = xp.concat([scores > cut, scores == cut], axis=1)  # together: each pass costs more than its numbers
+    counts = xp.sum(xp.astype(counted, xp.int64), axis=0)
+    above, level = counts[: scores.shape[1]], counts[scores.shape[1] :]
     room = budget - xp.sum(above) - (xp.cumulative_sum(level) - level)
     room = xp.where(room > 0, room, 0)
     return above + xp.where(room < level, room, level)

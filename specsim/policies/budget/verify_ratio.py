@@ -38,8 +38,9 @@ def drafts_at_ratio(fractions: Array, num_drafts: Array, count: RatioCount, xp: 
 
     Source: D-cut, section on candidate ratios (`paper`); the authors' engine patch (`code`).
     """
-    total = xp.sum(num_drafts)
-    anchors = num_drafts.shape[0] if count == "code" else 0
     numerator, denominator = fractions[0, :], fractions[1, :]
-    kept = (numerator * (total + anchors) + (denominator - 1)) // denominator - anchors
-    return xp.where(kept > 0, kept, 0)
+    anchors = num_drafts.shape[0] if count == "code" else 0
+    kept = (numerator * (xp.sum(num_drafts) + anchors) + (denominator - 1)) // denominator
+    if count == "paper":
+        return kept
+    return xp.where(kept > anchors, kept - anchors, 0)
