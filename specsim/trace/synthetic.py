@@ -307,9 +307,10 @@ class SyntheticTrace:
         # An exponential waiting time, divided by the hidden factor: accepted where it outlasts the exposure.
         patience = -np.log1p(-luck.random(count, dtype=np.float32))
         hidden = np.float32(self.config.drafters[drafter].hidden_variance)
-        if hidden > 0.0:
-            patience = np.expm1(hidden * patience) / hidden
-        return exposure, patience / exposure
+        with np.errstate(over="ignore"):  # infinite patience: accepted under any hazard
+            if hidden > 0.0:
+                patience = np.expm1(hidden * patience) / hidden
+            return exposure, patience / exposure
 
     def _confidence(self, index: int, drafter: int, exposure: np.ndarray, length: int) -> np.ndarray:
         config, hazards = self.config.drafters[drafter], self._hazards[drafter]
