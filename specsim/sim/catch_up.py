@@ -50,3 +50,14 @@ class CatchUp:
         self._last_arm = arm
         self._last_slots = slots
         return missed
+
+    def missed_by_the_idle(self, arm: int, slots: np.ndarray, length: np.ndarray) -> list[int]:
+        """Tokens every drafter but `arm` must compute to stay up to date, by drafter; `missed` comes first.
+
+        arm, slots, length  as for `missed`
+        """
+        missed = (length[slots] - self._complete[:, slots]).sum(axis=1)
+        missed[arm] = 0
+        idle = np.arange(len(missed)) != arm
+        self._complete[np.ix_(idle, slots)] = length[slots]
+        return [int(tokens) for tokens in missed]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from specsim.core import SCORES, Draft, DrafterSpec, Score
+from specsim.core import SCORES, Counterfactual, Draft, DrafterSpec, Score
 from specsim.errors import InputError
 from specsim.trace import TraceLike
 
@@ -129,3 +129,23 @@ class Replay:
             cut = num_drafts
         scores = GatheredScores(replay.scores, rows, depth, cut)
         return Draft(replay.drafter, num_drafts, scores), replay.num_accepted.take(rows)
+
+    def counterfactual(self, slots: np.ndarray, emitted: np.ndarray, num_emitted: np.ndarray) -> Counterfactual:
+        """What the tokens a step emits say of every drafter: how far its block runs along them.
+
+        slots        [B] int64
+        emitted      [B] int64, output tokens of each request before the step
+        num_emitted  [B] int64, tokens the step emits
+        """
+        replays = [self._load(arm) if replay.pending else replay for arm, replay in enumerate(self.arms)]
+        rows = [slots * replay.stride + emitted for replay in replays]
+        known = [
+            np.minimum(replay.num_drafts.take(row), num_emitted) for replay, row in zip(replays, rows, strict=True)
+        ]
+        accepted = [
+            np.minimum(replay.num_accepted.take(row), most)
+            for replay, row, most in zip(replays, rows, known, strict=True)
+        ]
+        # Within the emitted tokens, the first draft that is not accepted is contradicted.
+        tested = [few + (few < most) for few, most in zip(accepted, known, strict=True)]
+        return Counterfactual(np.stack(accepted), np.stack(tested))

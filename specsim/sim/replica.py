@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import simpy
 
-from specsim.core import Draft, Order, Outcome, StepContext, StepCost, StepSeconds
+from specsim.core import Counterfactual, Draft, Order, Outcome, StepContext, StepCost, StepSeconds
 from specsim.cost import CostTable
 from specsim.policies.controller import Controller
 from specsim.sim.catch_up import CatchUp
@@ -35,6 +35,7 @@ class Step:
     seconds: StepSeconds
     chunks: list[tuple[int, int]]
     num_waiting: int
+    counterfactual: Counterfactual | None = None
 
 
 class Replica:
@@ -122,6 +123,8 @@ class Replica:
         arm = order.arm if order.depth else -1
         missed = self._catch_up.missed(arm, slots, scheduler.slots.length)
         switch = self.cost.switch_seconds(self.drafters[arm], missed) if missed else 0.0
+        if self.controller.full_information and order.depth:
+            switch += self._idle_seconds(arm, slots)
         prefill = self._prefill_seconds(chunks, context.mean_context)
         if order.depth == 0:
             return self._plain_step(order, slots, chunks, context, StepSeconds(switch=switch, prefill=prefill))
@@ -145,6 +148,11 @@ class Replica:
         context = StepContext(self.step_index, self.env.now, batch, waiting, mean_context, self.rng, self._domains)
         self.step_index += 1
         return context
+
+    def _idle_seconds(self, arm: int, slots: np.ndarray) -> float:
+        """What keeping the idle drafters up to date costs, for a controller that learns from all of them."""
+        missed = self._catch_up.missed_by_the_idle(arm, slots, self.scheduler.slots.length)
+        return sum(self.cost.switch_seconds(spec, n) for spec, n in zip(self.drafters, missed, strict=True) if n)
 
     def _prefill_seconds(self, chunks: list[tuple[int, int]], context: float, alone: bool = False) -> float:
         tokens = sum(size for _, size in chunks)
@@ -190,9 +198,12 @@ class Replica:
         seconds = self.cost.phases(drafter, context.batch, order.depth, budget, context.mean_context)
         if added:
             seconds = replace(seconds, switch=extra.switch, prefill=extra.prefill)
+        told = None
+        if self.controller.full_information:
+            told = self.replay.counterfactual(slots, emitted, num_emitted)
         return Step(
             self.env.now, slots, order, draft, num_verify, np.minimum(num_accepted, num_emitted), num_emitted,
-            seconds, chunks, context.num_waiting,
+            seconds, chunks, context.num_waiting, told,
         )  # fmt: skip
 
     def _commit(self, step: Step) -> None:
@@ -237,6 +248,7 @@ class Replica:
             step.num_emitted,
             step.seconds,
             self._domains,
+            step.counterfactual,
         )
 
     def _row(self, step: Step, emitted: int) -> tuple[float, ...]:

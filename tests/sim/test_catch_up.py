@@ -55,3 +55,18 @@ def test_a_reused_slot_inherits_nothing():
     assert catch_up.missed(1, slots(0), length) == 0
     catch_up.join()
     assert catch_up.missed(0, slots(0, 1), length) == 99
+
+
+def test_idle_drafters_that_keep_up_miss_one_step_at_a_time():
+    catch_up, length = CatchUp(3, 2), slots(10, 20)
+    catch_up.admit(0, 10)
+    catch_up.admit(1, 20)
+    catch_up.join()
+    assert catch_up.missed(0, slots(0, 1), length) == 0
+    assert catch_up.missed_by_the_idle(0, slots(0, 1), length) == [0, 0, 0]
+    length += slots(3, 4)
+    assert catch_up.missed(0, slots(0, 1), length) == 0
+    assert catch_up.missed_by_the_idle(0, slots(0, 1), length) == [0, 7, 7]
+    length += slots(1, 1)
+    assert catch_up.missed(1, slots(0, 1), length) == 2  # kept up until the last step
+    assert catch_up.missed_by_the_idle(1, slots(0, 1), length) == [0, 0, 2]  # drafter 0 drafted in it itself
