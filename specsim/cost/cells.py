@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -156,24 +156,28 @@ def from_parquet(data: bytes, where: str) -> tuple[Cell, ...]:
     """
     try:
         table = pq.read_table(io.BytesIO(data))
-    except (pa.ArrowException, OSError) as error:
+        names = table.column_names
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{where}: not a readable Parquet file ({_one_line(error)})") from None
     for name in SCHEMA.names:
-        if name not in table.column_names:
+        if name not in names:
             raise InputError(f"{where}: column {name} is missing")
-    for name in table.column_names:
+    for name in names:
         if name not in SCHEMA.names:
             raise InputError(f"{where}: unknown column {name} (allowed: {', '.join(SCHEMA.names)})")
-    columns = {}
-    for field in SCHEMA:
-        try:
-            column = table.column(field.name).cast(field.type)
-        except (pa.ArrowException, ValueError) as error:
-            raise InputError(f"{where}: column {field.name} is not {field.type} ({_one_line(error)})") from None
-        if not field.nullable and column.null_count:
-            raise InputError(f"{where}: column {field.name} has nulls")
-        columns[field.name] = column.to_pylist()
+    columns = {field.name: _values(table.column(field.name), field, where) for field in SCHEMA}
     return tuple(Cell(*row) for row in zip(*(columns[f.name] for f in fields(Cell)), strict=True))
+
+
+def _values(column: pa.ChunkedArray, field: pa.Field, where: str) -> list[Any]:
+    """A column as Python values of the schema's type."""
+    try:
+        values = column.cast(field.type).to_pylist()
+    except (pa.ArrowException, ValueError) as error:  # ValueError: text that is not UTF-8
+        raise InputError(f"{where}: column {field.name} is not {field.type} ({_one_line(error)})") from None
+    if not field.nullable and None in values:
+        raise InputError(f"{where}: column {field.name} has nulls")
+    return list(values)
 
 
 def sha256(data: bytes) -> str:

@@ -39,6 +39,11 @@ def test_a_cell_that_cannot_be_priced_from_is_refused_by_row(cell, complaint):
         check_cells([*GOOD, cell], (), "here")
 
 
+def test_the_smallest_allowed_values_are_allowed():
+    cells = [*GOOD, Cell("draft", 0.0, 1, depth=1, drafter="a", num_samples=1), Cell("prefill", 0.0, tokens=1)]
+    assert check_cells(cells, (), "here") == tuple(cells)
+
+
 def test_two_cells_of_one_place_are_refused():
     with pytest.raises(InputError, match="row 1: duplicate cell"):
         check_cells([*GOOD, Cell("verify", 2.0, 1, tokens=1)], (), "here")

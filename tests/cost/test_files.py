@@ -116,6 +116,15 @@ def test_a_batch_that_is_no_whole_number_is_refused(folder):
     assert "column batch is not int64" in refused(folder)
 
 
+def test_text_that_is_not_utf_8_is_refused(folder):
+    def garble(cells: pa.Table) -> pa.Table:
+        text = pa.array([b"\x80"] * len(cells), pa.binary())
+        return replace(cells, "phase", pa.Array.from_buffers(pa.string(), len(cells), text.buffers()))
+
+    rewrite_cells(folder, garble)
+    assert "column phase is not string" in refused(folder)
+
+
 def test_narrower_columns_are_widened(folder):
     before = CostTable.open(folder).cells
     rewrite_cells(

@@ -77,6 +77,13 @@ def test_a_context_beyond_the_grid_cell_of_the_largest_is_refused():
         costs.step_cost(None, 1, 0, 257.0)
 
 
+def test_a_context_range_that_ends_on_the_grid_ends_there():
+    costs = table(verify({(1, 1): 1.0}, 0) + verify({(1, 1): 3.0}, 128))
+    assert costs.step_cost(None, 1, 0, 128.0).seconds[0] == 3.0
+    with pytest.raises(InputError, match="context 192"):
+        costs.step_cost(None, 1, 0, 128.5)
+
+
 def test_extrapolating_in_context_follows_the_last_slope_and_is_noted():
     costs = table(verify({(1, 1): 1.0}, 0) + verify({(1, 1): 3.0}, 128), extrapolate=True)
     assert costs.step_cost(None, 1, 0, 256.0).seconds[0] == 5.0
