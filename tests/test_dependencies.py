@@ -22,7 +22,7 @@ FORBIDDEN = {
 
 @dataclass(frozen=True)
 class Import:
-    """One import statement: what it names, on which line, and whether only a call of a function runs it."""
+    """One import statement: what it names, on which line, and whether loading the module leaves it unrun."""
 
     module: str
     line: int
@@ -46,9 +46,13 @@ def imports(path: Path, package: Path) -> list[Import]:
                 names = [source, *(f"{source}.{alias.name}" for alias in node.names)]
             case ast.Call(func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module")):
                 names = [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)]
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                lazy = True
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                lazy = True
         found.extend(Import(name, node.lineno, lazy) for name in names)
         for child in ast.iter_child_nodes(node):
-            visit(child, lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+            visit(child, lazy)
 
     visit(ast.parse(path.read_text(encoding="utf-8")), lazy=False)
     return found
@@ -161,6 +165,7 @@ def package(tmp_path):
         "kernels/accept_triton.py": "import triton\n",
         "cli/__init__.py": "",
         "cli/record.py": "def record():\n    from tiny.live import engine\n",
+        "cli/types.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tiny.live import engine\n",
         "study/__init__.py": "import tiny.sim.engine\n",
     }
     for name, source in sources.items():
@@ -186,6 +191,7 @@ def test_the_arrows_of_the_design_are_no_violation(package):
         ("study/__init__.py", "def run():\n    from ..live import engine\n", "tiny.study:2 imports tiny.live"),
         ("core.py", "import tiny.kernels.accept_triton\n", "tiny.core:1 imports tiny.kernels.accept_triton"),
         ("cli/record.py", "from tiny.live import engine\n", "tiny.cli.record:1 imports tiny.live"),
+        ("cli/record.py", "if True:\n    from tiny.live import engine\n", "tiny.cli.record:2 imports tiny.live"),
         ("cli/record.py", "def record():\n    import torch\n", "tiny.cli.record:2 imports torch"),
         ("policies/dcut.py", "import tiny.sim\n", "tiny.policies.dcut reaches tiny.sim"),
         ("policies/dcut.py", "from . import __init__\nfrom .. import study\n", "tiny.policies.dcut reaches tiny.sim"),
