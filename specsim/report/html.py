@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,18 @@ from specsim.report import wording
 from specsim.report.charts import Section, drafters_of, sections
 from specsim.report.charts.figure import Chart
 from specsim.report.charts.place import places_of
-from specsim.report.grid import TAGS, Grid, grids, is_baseline, load_of, loads_of, policies_of, tables_of, words_of
+from specsim.report.grid import TAGS, grids, is_baseline, load_of, loads_of, policies_of, tables_of, words_of
 from specsim.report.labels import breakable
 from specsim.report.measures import MEASURES, Measure
 from specsim.report.palette import HUES, drafter_styles, policy_styles
+from specsim.report.sentences import by_table, footnotes
 from specsim.study.result import Cell, StudyResult
 
 DARKEST_SHADE = 0.6
 """Opacity of a cell that is at least FULL_SHADE times faster or slower."""
 FULL_SHADE = 4.0
+UNKNOWN = (None, "none", "not stated")
+"""What the manifest of a cost table says where there is nothing to say."""
 
 
 def write_report(result: StudyResult, path: str | Path) -> None:
@@ -47,13 +51,21 @@ def page(result: StudyResult) -> str:
     """The report as one string of HTML."""
     parts = sections(result)
     shown = grids(result)
+    tables, policies = tables_of(result), policies_of(result)
+    notes = by_table(result.notes, tables, policies)
     context = {
         "result": result,
-        "findings": [list(_marked(sentence, policies_of(result))) for sentence in result.findings],
+        "findings": {
+            table: [_marked(sentence, policies) for sentence in sentences]
+            for table, sentences in by_table(result.findings, tables, policies).items()
+        },
+        "notes": notes[""],
+        "footnotes": {grid.table: footnotes(grid, notes[grid.table]) for grid in shown},
+        "about": {table: _about(result, table) for table in tables},
         "grids": shown,
         "sections": parts,
         "styles": policy_styles(result),
-        "tables": tables_of(result),
+        "tables": tables,
         "loads": loads_of(result.cells),
         "measured": _measured(result),
         "drafter_styles": drafter_styles(drafters_of(result)),
@@ -86,8 +98,9 @@ def _environment() -> Environment:
         "digits": wording.digits,
         "shade": _shade,
         "breakable": breakable,
+        "instant": _instant,
     }
-    environment.globals |= {"tags": TAGS, "table_notes": _table_notes, "is_baseline": is_baseline}
+    environment.globals |= {"tags": TAGS, "is_baseline": is_baseline}
     environment.tests["number"] = lambda value: isinstance(value, float) and math.isfinite(value)
     return environment
 
@@ -107,16 +120,18 @@ def _figures(parts: list[Section]) -> dict[str, Any]:
     return {chart.name: {"follows": chart.follows, "figures": chart.figures} for chart in charts}
 
 
-def _marked(sentence: str, policies: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
-    """A sentence in pieces, each with whether it is a policy's label, so that labels are set apart."""
-    labels = sorted((policy for policy in policies if not is_baseline(policy)), key=len, reverse=True)
+def _marked(sentence: str, policies: tuple[str, ...]) -> list[tuple[str, bool]]:
+    """A sentence in pieces, each with whether it is a policy's label, so that labels are set apart.
+
+    A label without a drafter or an option is a word of the language, such as `autoregressive`, and stays one.
+    """
+    labels = sorted((policy for policy in policies if re.search("[@:]", policy)), key=len, reverse=True)
+    unbroken = re.sub(r"(?<=\d) %", "\u00a0%", sentence)
     if not labels:
-        yield sentence, False
-        return
-    pattern = "|".join(re.escape(label) for label in labels)
-    for index, piece in enumerate(re.split(rf"(?<![\w@:=])({pattern})(?![\w@:=])", sentence)):
-        if piece:
-            yield piece, index % 2 == 1
+        return [(unbroken, False)]
+    whole = rf"(?<![\w@:=])({'|'.join(map(re.escape, labels))})(?![\w@:=])"
+    pieces = re.split(whole, unbroken)
+    return [(piece, index % 2 == 1) for index, piece in enumerate(pieces) if piece]
 
 
 def _shade(speedup: float) -> str:
@@ -126,15 +141,20 @@ def _shade(speedup: float) -> str:
     return f"{DARKEST_SHADE * min(1.0, abs(math.log(speedup)) / math.log(FULL_SHADE)):.3f}"
 
 
-def _table_notes(grid: Grid) -> list[tuple[str, list[str]]]:
-    """What a reader must know of a table's numbers, with the policies concerned (none named: all of them)."""
-    concerned: dict[str, dict[str, None]] = {}
-    for row in grid.rows:
-        for entry in row.entries:
-            for note in entry.cell.notes if entry else ():
-                concerned.setdefault(note, {})[row.policy] = None
-    speculating = {row.policy for row in grid.rows if not is_baseline(row.policy)}
-    return [(note, [] if speculating <= set(policies) else list(policies)) for note, policies in concerned.items()]
+def _about(result: StudyResult, table: str) -> str:
+    """What a cost table is in a few words: `published, 1 x NVIDIA H20, Qwen3-8B`."""
+    facts: dict[str, Any] = next((facts for facts in result.tables if facts.get("name") == table), {})
+    known = [str(facts[key]) for key in ("label", "hardware", "model") if facts.get(key) not in UNKNOWN]
+    return ", ".join(known)
+
+
+def _instant(text: str) -> str:
+    """An ISO 8601 instant as people write it; anything else as it is."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return at.strftime("%Y-%m-%d %H:%M ") + (at.tzname() or "")
 
 
 def _measured(result: StudyResult) -> dict[str, Any]:

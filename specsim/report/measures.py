@@ -47,6 +47,7 @@ MEASURES: tuple[Measure, ...] = (
         "difference_to_best_fixed", "vs best fixed", "", "throughput against the best fixed policy", signed_percent
     ),
     Measure("share_of_clairvoyant", "of bound", "", "throughput as a share of the clairvoyant bound", percent),
+    Measure("regret_to_best_arm", "regret", "", "throughput short of the best single drafter's", percent),
     Measure("goodput", "goodput", "requests/s", "requests a second that met the latency bounds", digits),
     Measure(
         "mean_acceptance_length", "accept length", "tokens", "tokens a request emits a step, bonus included", digits

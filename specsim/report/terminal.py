@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from pathlib import Path
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from specsim.report.grid import Grid, Load, Row, grids, is_baseline, words_of
+from specsim.report.grid import Grid, Load, Row, grids, is_baseline, policies_of, tables_of, words_of
 from specsim.report.labels import lines
+from specsim.report.sentences import by_table
 from specsim.report.wording import NOTHING, digits, half_width
 from specsim.study.result import StudyResult
 
 CELL_WIDTH = 8
 """Columns of one number with its interval: `0.87±.02`."""
 POLICY_WIDTH = 26
-"""Columns that policy labels may take before they wrap."""
+"""Columns that policy labels are left before loads go to a further table."""
 STYLES = {"best": "bold green", "slower": "bold red", "tie": "yellow", "": ""}
 
 
@@ -30,13 +32,15 @@ def render(result: StudyResult, console: Console, report: Path | None = None) ->
     report      where the HTML report lies, told at the end (None: there is none)
     """
     console.print(Text(result.title, style="bold"))
+    findings = by_table(result.findings, tables_of(result), policies_of(result))
+    _print_sentences(findings[""], "", console)
     for grid in grids(result):
         console.print()
         console.print(Text(f"Speedup over autoregressive, cost table {grid.table}", style="bold"))
         for loads in _chunks(grid, console.width):
-            console.print(_table(grid, loads))
+            console.print(_table(grid, loads, console.width))
+        _print_sentences(findings[grid.table], "", console)
     _print_legend(result, console)
-    _print_sentences(result.findings, "Findings", console)
     _print_sentences(result.notes, "Notes", console)
     if report is not None:
         console.print()
@@ -53,13 +57,14 @@ def _chunks(grid: Grid, width: int) -> list[list[int]]:
     return [columns[start : start + size] for start in range(0, len(columns), size)]
 
 
-def _table(grid: Grid, columns: list[int]) -> Table:
+def _table(grid: Grid, columns: list[int], width: int) -> Table:
+    room = max(width - len(columns) * (CELL_WIDTH + 1), 1)
     table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, header_style="bold")
-    table.add_column(_heading(grid.loads), overflow="fold", max_width=POLICY_WIDTH)
+    table.add_column(_heading(grid.loads), overflow="fold", max_width=room)
     for column in columns:
         table.add_column(grid.loads[column].label, justify="right", width=CELL_WIDTH, no_wrap=True)
     for row in grid.rows:
-        table.add_row(_policy(row), *(_number(row, column) for column in columns))
+        table.add_row(_policy(row, room), *(_number(row, column) for column in columns))
     return table
 
 
@@ -71,9 +76,9 @@ def _label(row: Row) -> str:
     return " ".join([row.policy, *(f"({tag})" for tag in row.tags)])
 
 
-def _policy(row: Row) -> Text:
+def _policy(row: Row, width: int) -> Text:
     """The label in lines that break where a reader would, tags after it."""
-    text = Text("\n".join(lines(row.policy, POLICY_WIDTH)))
+    text = Text("\n".join(lines(row.policy, width)))
     for tag in row.tags:
         text.append(f" ({tag})", style="yellow")
     return text
@@ -106,13 +111,15 @@ def _print_legend(result: StudyResult, console: Console) -> None:
 
 
 def _print_sentences(sentences: list[str], heading: str, console: Console) -> None:
+    """A list under a heading; a number and its percent sign stay on one line."""
     if not sentences:
         return
     console.print()
-    console.print(Text(heading, style="bold"))
+    if heading:
+        console.print(Text(heading, style="bold"))
     for sentence in sentences:
-        bullet = Table.grid(padding=(0, 1, 0, 0))
-        bullet.add_column(width=1)
-        bullet.add_column(overflow="fold")
-        bullet.add_row("-", Text(sentence))
-        console.print(Padding(bullet, (0, 0)))
+        unbroken = re.sub(r"(?<=\d) %", "\u00a0%", sentence)
+        filled = textwrap.fill(
+            unbroken, console.width, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
+        )
+        console.print(Text(filled.replace("\u00a0", " ")), soft_wrap=True)

@@ -79,12 +79,15 @@ def test_autoregressive_is_no_tie_with_itself(study):
 
 
 def test_a_missing_cell_leaves_a_hole_and_a_nan_is_never_best(study):
+    study = replaced(replaced(study, "autoregressive", 64, speedup=math.nan), "dcut@exit28", 64, speedup=1.5)
     study = replaced(study, "other", 64, speedup=math.nan)
     study = dataclasses.replace(
         study, cells=[cell for cell in study.cells if (cell.policy, cell.batch) != ("other", 8)]
     )
     assert entry_of(study, "other", 8) is None
     assert entry_of(study, "other", 64).verdict == ""
+    assert entry_of(study, "autoregressive", 64).verdict == ""
+    assert entry_of(study, "dcut@exit28", 64).verdict == "best"
 
 
 def test_open_loops_are_columns_by_rate(study):

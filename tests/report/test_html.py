@@ -87,6 +87,17 @@ def test_every_finding_and_note_is_there_word_for_word(study, read):
         assert " ".join(sentence.split()) in read.words
 
 
+def test_findings_and_notes_of_a_table_stand_with_it(make_study):
+    findings = ["Both agree.", "cpu-smollm2: adapting loses.", "h20-qwen3-8b: adapting wins."]
+    notes = ["All is made up.", "cpu-smollm2: prices are a what-if."]
+    words = Page(page(make_study(batches=(8,), findings=findings, notes=notes))).words
+    order = ["All is made up.", "Both agree.", "On h20-qwen3-8b published, NVIDIA H20", "Adapting wins."]
+    order += ["On cpu-smollm2 measured, 2 CPU cores", "Adapting loses.", "Prices are a what-if."]
+    places = [words.index(piece) for piece in order]
+    assert places == sorted(places)
+    assert [words.count(piece) for piece in order] == [1] * len(order)
+
+
 def test_every_policy_and_load_has_its_row_and_column(study, read):
     for table in ("h20-qwen3-8b", "cpu-smollm2"):
         heading, *rows = read.tables[f"Speedup by policy and load on {table}"]
@@ -140,11 +151,20 @@ def test_notes_of_a_table_are_told_below_it_with_the_policies_they_concern(study
     cells = [dataclasses.replace(c, notes=("priced by mapping",)) if c.policy == POLICY else c for c in study.cells]
     read = Page(page(dataclasses.replace(study, cells=cells)))
     assert f"{POLICY}: priced by mapping" in read.words
-    assert " draft cost of exit28 derived from hint" in read.words
+    assert " draft cost of exit28 derived from hint: 0.93 of a plain step." in read.words
 
 
 def test_how_it_was_made_is_told_in_full(study, read):
-    for fact in [study.command, study.created_at, study.version, "9f2c" * 16, "NVIDIA H20", "published", "0, 1, 2, 3"]:
+    assert ("time", "datetime", study.created_at) in read.attributes
+    for fact in [
+        study.command,
+        "2025-11-29 20:14 UTC",
+        study.version,
+        "9f2c" * 16,
+        "NVIDIA H20",
+        "published",
+        "0, 1, 2, 3",
+    ]:
         assert fact in read.words
     assert "drafters, exit24 law point_mass; max depth 15" in read.words
     assert "versions, vllm 0.11" in read.words
@@ -195,6 +215,8 @@ def test_every_string_of_a_person_is_text_and_never_markup(make_study):
     assert not [tag for tag, *_ in read.attributes if tag == "b"]
     assert len(read.scripts) == 3
     assert f"{HOSTILE} wins" in read.words
+    (figures,) = [source for attributes, source in read.scripts if "type" in attributes]
+    assert not set("<>&") & set(figures), "nothing in the data can end its script"
     assert read.words.count("alert(1)") >= 10
     assert "meta" in {tag for tag, *_ in read.attributes}
 
@@ -207,14 +229,24 @@ def test_plotly_is_given_names_it_cannot_read_as_tags(make_study):
 
 
 def test_a_policys_label_in_a_sentence_is_set_apart_only_where_it_is_whole(make_study):
-    study = make_study(batches=(8,), findings=["dcut@exit28 beats dcut@exit281 and dcut@thompson."])
+    study = make_study(batches=(8,), findings=["dcut@exit28 beats xdcut@exit28, dcut@exit281 and dcut@thompson."])
     marked = re.search(r'<ul class="findings">(.*?)</ul>', page(study), re.DOTALL)[1]
     assert re.findall(r"<code>(.*?)</code>", marked.replace("<wbr>", "")) == ["dcut@exit28", "dcut@thompson"]
+
+
+def test_of_two_labels_that_begin_alike_the_longer_is_meant(make_study):
+    policies = ("dcut:ratios=0.5", "dcut:ratios=0.5,depth=3")
+    study = make_study(batches=(8,), policies=policies, findings=["dcut:ratios=0.5,depth=3 wins over autoregressive."])
+    assert "<code>dcut:ratios=0.5,depth=3</code> wins over autoregressive." in page(study)
 
 
 def test_the_reader_chooses_among_every_table_and_load(read):
     values = [value for tag, name, value in read.attributes if tag == "input" and name in ("name", "value")]
     assert values == ["table", "0", "table", "1", "load", "0", "load", "1"]
+
+
+def test_at_first_the_first_table_and_the_highest_load_are_chosen(study):
+    assert re.findall(r'name="(\w+)" value="(\d)"[^>]* checked', page(study)) == [("table", "0"), ("load", "1")]
 
 
 def test_nan_reaches_neither_the_page_nor_the_figures(study):
@@ -278,4 +310,7 @@ def test_a_browser_draws_every_chart(study, tmp_path):
         chart = re.search(rf'<figure class="chart" data-chart="{name}".*?</figure>', drawn, re.DOTALL)[0]
         assert 'class="main-svg"' in chart, f"{name} was not drawn"
     assert re.findall(r'<div data-place="([\d/]+)">', drawn) == ["0/1"], "all but the chosen table are hidden"
-    assert "var(--hue" not in re.search(r'data-chart="speedup".*?</figure>', drawn, re.DOTALL)[0].partition("plot")[2]
+    speedup = re.search(r'data-chart="speedup".*?</figure>', drawn, re.DOTALL)[0]
+    assert "stroke: rgb(0, 114, 178)" in speedup, "the first hue is resolved"
+    assert "fill: rgb(0, 114, 178); fill-opacity: 0.14" in speedup, "and its band"
+    assert ">h20-qwen3-8b, batch 64</span>" in drawn

@@ -3,15 +3,15 @@ from hypothesis import strategies as st
 
 from specsim.report.labels import breakable, lines, pieces
 
-LONG = "dcut:count=code,score=margin@ucb1:reward=throughput"
+LONG = "dcut:count=code,score=margin~identity@ucb1:reward=throughput"
 
 
 def test_a_label_breaks_after_colon_and_comma_and_before_the_drafter():
-    assert pieces(LONG) == ["dcut:", "count=code,", "score=margin", "@ucb1:", "reward=throughput"]
+    assert pieces(LONG) == ["dcut:", "count=code,", "score=margin", "~identity", "@ucb1:", "reward=throughput"]
 
 
 def test_lines_are_filled_before_a_new_one_begins():
-    assert lines(LONG, 18) == ["dcut:count=code,", "score=margin@ucb1:", "reward=throughput"]
+    assert lines(LONG, 18) == ["dcut:count=code,", "score=margin", "~identity@ucb1:", "reward=throughput"]
 
 
 def test_a_part_longer_than_a_line_is_cut():

@@ -5,7 +5,7 @@ from specsim.metrics import Summary
 from specsim.report.measures import MEASURES
 from specsim.study.result import Cell
 
-OF_THE_CELL = {"speedup", "difference_to_best_fixed", "share_of_clairvoyant"}
+OF_THE_CELL = {"speedup", "regret_to_best_arm", "difference_to_best_fixed", "share_of_clairvoyant"}
 
 
 def test_every_column_is_a_metric_that_exists():

@@ -29,8 +29,8 @@ def small(make_study):
         batches=(4, 32),
         policies=("autoregressive", "fixed_depth:depth=15@exit28", "dcut@exit28", "clairvoyant@exit28"),
         title="Two loads",
-        findings=["At batch 4, dcut@exit28 is fastest."],
-        notes=["Costs above 64 tokens are extrapolated."],
+        findings=["cpu-smollm2: dcut@exit28 is the fastest at batch 4, by 16 % over fixed_depth:depth=15@exit28."],
+        notes=["cpu-smollm2: costs above 64 tokens are extrapolated."],
     )
     numbers = {
         ("autoregressive", 4): (1.0, 1.0, 1.0),
@@ -63,13 +63,16 @@ def test_the_text_is_what_a_reader_expects(small):
         Two loads
 
         Speedup over autoregressive, cost table cpu-smollm2
-        batch size                        4       32
-        autoregressive                 1.00     1.00
-        fixed_depth:depth=15       1.50±.05 0.50±.01
-        @exit28                               slower
-        dcut@exit28                1.75±.05 1.00±.05
-                                       best      tie
-        clairvoyant@exit28 (bound) 2.00±.10 12.0±.50
+        batch size                         4       32
+        autoregressive                  1.00     1.00
+        fixed_depth:depth=15@exit28 1.50±.05 0.50±.01
+                                               slower
+        dcut@exit28                 1.75±.05 1.00±.05
+                                        best      tie
+        clairvoyant@exit28 (bound)  2.00±.10 12.0±.50
+
+        - dcut@exit28 is the fastest at batch 4, by 16 % over
+          fixed_depth:depth=15@exit28.
 
         ±: half of the 90 % interval, seeds paired
         best: highest mean of the policies that can be run and keep the output law
@@ -77,11 +80,8 @@ def test_the_text_is_what_a_reader_expects(small):
         tie: not distinguishable from autoregressive: 1 lies inside the 90 % interval
         bound: knows in advance what will be accepted: a bound, not a choice
 
-        Findings
-        - At batch 4, dcut@exit28 is fastest.
-
         Notes
-        - Costs above 64 tokens are extrapolated.
+        - cpu-smollm2: costs above 64 tokens are extrapolated.
 
         Report: report.html"""
     )
@@ -93,6 +93,7 @@ def test_no_line_exceeds_the_width_and_no_load_is_lost(make_study, width, batche
     study = make_study(batches=batches)
     lines = printed(study, width).splitlines()
     assert max(cell_len(line) for line in lines) <= width
+    assert any(line.startswith("fixed_depth:depth=3@exit28 ") for line in lines), "labels keep their room"
     headings = " ".join(line for line in lines if line.startswith("batch size")).split()
     assert [word for word in headings if word.isdigit()] == [str(batch) for batch in batches] * 2
 
@@ -131,11 +132,28 @@ def test_square_brackets_are_text_and_no_markup(make_study):
 
 def test_what_is_missing_or_nan_is_a_dash(small):
     cells = [cell for cell in small.cells if (cell.policy, cell.batch) != ("dcut@exit28", 4)]
-    cells[-1] = dataclasses.replace(cells[-1], values={"speedup": math.nan}, speedup_interval=(math.nan, math.nan))
+    nothing = {"values": {"speedup": math.nan}, "speedup_interval": (math.nan, math.nan), "not_distinguishable": True}
+    cells[-1] = dataclasses.replace(cells[-1], **nothing)
     text = printed(dataclasses.replace(small, cells=cells))
     (row,) = [line.split() for line in text.splitlines() if line.startswith("dcut")]
     assert row[:2] == ["dcut@exit28", "–"]
     assert "nan" not in text
+    lines = text.splitlines()
+    (where,) = [index for index, line in enumerate(lines) if line.startswith("clairvoyant")]
+    assert lines[where].split() == ["clairvoyant@exit28", "(bound)", "2.00±.10", "–"]
+    assert lines[where + 1].strip() == "", "no verdict on what is not known"
+
+
+def test_a_long_label_breaks_between_its_parts(make_study):
+    study = make_study(policies=("autoregressive", "dcut:count=code@thompson_beta:prior=1.5"))
+    lines = [line.split(" ")[0] for line in printed(study).splitlines()]
+    assert "dcut:count=code" in lines
+    assert "@thompson_beta:prior=1.5" in lines
+
+
+def test_a_number_is_not_parted_from_its_percent_sign(make_study):
+    study = make_study(policies=(), findings=[f"{'x' * width} 12 % and more" for width in range(60, 80)], notes=[])
+    assert not [line for line in printed(study).splitlines() if line.strip().startswith("%")]
 
 
 def test_an_empty_study_still_says_what_it_is(make_study):

@@ -1,0 +1,42 @@
+"""Findings and notes in the place they belong to: a sentence that begins with a cost table's name stands with it."""
+
+from __future__ import annotations
+
+from specsim.report.grid import Grid
+
+
+def by_table(sentences: list[str], tables: tuple[str, ...], labels: tuple[str, ...]) -> dict[str, list[str]]:
+    """The sentences of each table, without the name they began with; those of no table under the empty name.
+
+    sentences   such as `h20-qwen3-8b: dcut@exit28 is the fastest at batch 8.`
+    tables      names that a sentence may begin with
+    labels      policies, which keep their first letter where a sentence begins with one
+    """
+    groups: dict[str, list[str]] = {table: [] for table in ("", *tables)}
+    for sentence in sentences:
+        table = max((name for name in tables if sentence.startswith(f"{name}: ")), key=len, default="")
+        groups[table].append(_begun(sentence.removeprefix(f"{table}: "), labels) if table else sentence)
+    return groups
+
+
+def _begun(sentence: str, labels: tuple[str, ...]) -> str:
+    """The rest of a sentence with a capital letter, unless it begins with a label."""
+    return sentence if sentence.startswith(labels) else sentence[:1].upper() + sentence[1:]
+
+
+def footnotes(grid: Grid, notes: list[str]) -> list[tuple[str, list[str]]]:
+    """What a reader must know of a table's numbers, each with the policies to name (none: several).
+
+    grid    the table's cells, whose notes `notes` may already hold
+    notes   the study's own notes on this table
+    """
+    concerned: dict[str, dict[str, None]] = {}
+    for row in grid.rows:
+        for entry in row.entries:
+            for note in entry.cell.notes if entry else ():
+                concerned.setdefault(note.rstrip("."), {})[row.policy] = None
+    told = {note.rstrip(".").casefold() for note in notes}
+    further = [(note, list(policies)) for note, policies in concerned.items() if note.casefold() not in told]
+    return [(note, []) for note in notes] + [
+        (f"{note}.", policies if len(policies) == 1 else []) for note, policies in further
+    ]
