@@ -258,7 +258,7 @@ def test_nan_reaches_neither_the_page_nor_the_figures(study):
             difference_to_best_fixed=None,
             share_of_clairvoyant=None,
             acceptance_by_position=[math.nan] * 3,
-            verified_by_position=[],
+            verified_by_position=[math.nan] * 3,
             latency={},
             series={},
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from specsim.study.result import Cell, StudyResult
 
 SMOOTHING = 15
 """Points that the moving mean of a series covers, of at most 300."""
+RARE = 0.005
+"""Share of request-steps below which the acceptance of a position is not shown."""
+ACCEPTED = "position and all before it accepted"
 
 
 def budget_over_time(result: StudyResult, styles: Styles) -> Chart:
@@ -20,9 +24,9 @@ def budget_over_time(result: StudyResult, styles: Styles) -> Chart:
     return Chart(
         name="budget",
         title="Chosen budget over time",
-        caption="Share of drafted tokens that the target was given to verify, in the run of the first seed: the thin "
-        f"line samples its steps, the thick line is the moving mean of {SMOOTHING} samples. A policy that "
-        "adapts to load sinks as the batch grows; 0 is a plain step.",
+        caption="Verified / drafted tokens in the run of the first seed. Thin lines are means over equally many steps "
+        f"each, thick lines the moving mean of {SMOOTHING} such points; a gap is a stretch without drafting. "
+        "Compare batch sizes: a policy that adapts to load verifies less as the batch grows.",
         follows="place",
         figures=by_place(result, lambda cells: _budget(cells, shown)),
     )
@@ -34,24 +38,24 @@ def verification_by_position(result: StudyResult, styles: Styles) -> Chart:
     return Chart(
         name="verification",
         title="Verification by position",
-        caption="Share of speculative request-steps in which a draft position was verified at all. Fixed depth is a "
-        "step down at its depth; what lies between this and the chart of acceptance is wasted verification.",
+        caption="Share of speculative request-steps in which a draft position was verified at all. Fixed depth "
+        "falls from all to nothing at its depth; a policy that ranks drafts falls off gently.",
         follows="place",
-        figures=by_place(result, lambda cells: _positions(cells, shown, "verified_by_position", "position verified")),
+        figures=by_place(result, lambda cells: _positions(cells, shown, _verification, "position verified")),
     )
 
 
 def acceptance_by_position(result: StudyResult, styles: Styles) -> Chart:
     """Chance that verification reaches and passes each draft position."""
     shown = speculating(styles)
-    title = "position and all before it accepted"
     return Chart(
         name="acceptance",
         title="Acceptance by position",
         caption="Of the request-steps that verified a draft position, the share in which it and all drafts before it "
-        "were accepted. A policy that prunes well lies above fixed depth, because it verifies what survives.",
+        "were accepted. A policy that prunes well lies above fixed depth, because it verifies what survives. "
+        f"Positions verified in less than {RARE:.1%} of those steps are left out: too few to tell.",
         follows="place",
-        figures=by_place(result, lambda cells: _positions(cells, shown, "acceptance_by_position", title)),
+        figures=by_place(result, lambda cells: _positions(cells, shown, _acceptance, ACCEPTED)),
     )
 
 
@@ -84,10 +88,20 @@ def _moving_mean(values: list[float]) -> list[float]:
     return [float(total / count) if count else math.nan for total, count in zip(sums, counts, strict=True)]
 
 
-def _positions(cells: list[Cell], styles: Styles, field: str, title: str) -> Figure:
+def _verification(cell: Cell) -> list[float]:
+    return cell.verified_by_position
+
+
+def _acceptance(cell: Cell) -> list[float]:
+    """Survival where positions were verified often enough to say."""
+    pairs = zip(cell.acceptance_by_position, cell.verified_by_position, strict=True)
+    return [accepted if verified >= RARE else math.nan for accepted, verified in pairs]
+
+
+def _positions(cells: list[Cell], styles: Styles, share: Callable[[Cell], list[float]], title: str) -> Figure:
     traces = []
     for cell, style in styled(cells, styles):
-        shares: list[float] = getattr(cell, field)
+        shares = share(cell)
         if any_number(shares):
             positions = list(range(1, len(shares) + 1))
             traces.append(line(cell.policy, style, positions, shares, "%{y:.1%}"))

@@ -131,6 +131,14 @@ def test_positions_count_from_one_and_unverified_ones_are_gaps(study, charts):
     assert trace["y"][:3] == pytest.approx(cell.acceptance_by_position[:3], rel=1e-4)
 
 
+def test_the_acceptance_of_positions_hardly_ever_verified_is_not_shown(study):
+    shares = {"acceptance_by_position": [0.9, 0.5, 1.0], "verified_by_position": [1.0, 0.005, 0.004]}
+    cells = [dataclasses.replace(cell, **shares) for cell in study.cells]
+    charts = charts_of(dataclasses.replace(study, cells=cells))
+    assert drawn(charts["acceptance"].figures["0/2"])["dcut@exit28"]["y"] == [0.9, 0.5, None]
+    assert drawn(charts["verification"].figures["0/2"])["dcut@exit28"]["y"] == [1.0, 0.005, 0.004]
+
+
 def test_only_policies_that_switch_have_an_arm_share_and_shares_fill_the_bar(charts):
     figure = charts["arms"].figures["0/2"]
     assert figure["layout"]["yaxis"]["categoryarray"] == [
