@@ -15,6 +15,7 @@ from specsim.errors import InputError
 from specsim.shipped import shipped_names
 from specsim.trace import Trace
 from specsim.trace.hardness import Spread
+from specsim.trace.presets import PRESETS
 from specsim.trace.show import render
 from specsim.trace.synthetic import SyntheticConfig, SyntheticDrafter, SyntheticTrace
 
@@ -124,6 +125,23 @@ def synthesize(
     )
     with _status("making the trace up"):
         manifest = SyntheticTrace(config).write(out)
+    typer.echo(f"{out}: {manifest.name}, {requests:,} requests; SYNTHETIC, recorded from no model")
+
+
+@app.command()
+def preset(
+    name: Annotated[str, typer.Argument(help="h20-dflash: DFlash block 16, Qwen3-8B on an H20, as published.")],
+    out: Annotated[Path, typer.Argument(help="New folder for the trace.")],
+    requests: Annotated[int, typer.Option(help="Number of requests.")] = 64,
+    output_tokens: Annotated[str, typer.Option(metavar="LEAST:MOST", help="Output lengths.")] = "256:768",
+    seed: Annotated[int, typer.Option(help="The same seed makes the same trace.")] = 0,
+) -> None:
+    """Write a made-up trace that is calibrated to published acceptance, labelled synthetic."""
+    if name not in PRESETS:
+        raise InputError(f"preset {name!r}; allowed: {', '.join(PRESETS)}")
+    limits = _least_most("--output-tokens", output_tokens)
+    with _status("making the trace up"):
+        manifest = PRESETS[name](num_requests=requests, num_output_tokens=limits, seed=seed).write(out)
     typer.echo(f"{out}: {manifest.name}, {requests:,} requests; SYNTHETIC, recorded from no model")
 
 
