@@ -38,10 +38,10 @@ def run_task(study_json: str, folder: str | None, task: Task) -> Record:
 
 
 def run_planned(plan: Plan, task: Task) -> Record:
-    """Run one task of an open plan with a new controller and a cost table that has said nothing yet."""
+    """Run one task of an open plan with a new controller."""
     run = simulate(
         plan.trace,
-        plan.tables[task.table].fresh(),
+        plan.tables[task.table],
         plan.controller(task.policy),
         plan.engine,
         plan.workload(task),

@@ -113,6 +113,7 @@ def test_a_bandit_is_compared_with_the_best_single_drafter_under_the_same_budget
     assert bandit.values["regret_to_best_arm"] > 0.0
     assert cell(small, "dcut@weak").values["regret_to_best_arm"] > bandit.values["regret_to_best_arm"]
     assert "regret_to_best_arm" not in cell(small, "autoregressive").values
+    assert "regret_to_best_arm" not in cell(small, "clairvoyant").values
 
 
 def test_a_series_of_the_best_fixed_policy_has_no_regret_at_its_end(small):
@@ -173,6 +174,12 @@ def test_runs_of_a_changed_study_are_not_taken_for_its_own(study, tmp_path):
     compare(study(**changes), out=tmp_path)
     resumed = compare(study(**changes, requests=24), out=tmp_path, resume=True)
     assert lines(resumed) == lines(compare(study(**changes, requests=24)))
+    told = []
+    for requests in (16, 24):  # the folder holds both now
+        own = study(**changes, requests=requests)
+        again = compare(own, out=tmp_path, resume=True, progress=lambda *at: told.append(at))
+        assert lines(again) == lines(compare(own))
+    assert told == [(3, 3), (3, 3)]
 
 
 SCRIPT = """
@@ -217,6 +224,7 @@ def test_what_a_reader_must_know_is_noted(small, study):
     assert "The trace synthetic-small is synthetic: its acceptance is made up, not recorded." in small.notes
     assert any(note.startswith("Prompts cost nothing here") for note in small.notes)
     assert "example-linear: the cost table is a made-up example." in small.notes
+    assert not any("clairvoyant" in note for note in small.notes)  # that one belongs to the bound's own cell
     charged = compare(study(engine={"prefill": "charged"}, policies=["dcut@strong"], batches=[2], seeds=[0]))
     assert not any("Prompts" in note for note in charged.notes)
     assert any(note.startswith("One seed") for note in charged.notes)

@@ -116,3 +116,14 @@ def test_a_bin_shows_the_arm_it_used_most(run):
 def test_a_run_without_steps_has_no_series(run):
     assert time_series(dataclasses.replace(run, steps=None)) == {}
     assert time_series(dataclasses.replace(run, steps=steps())) == {}
+
+
+def test_seeds_draw_other_requests(plan):
+    first, second = (run_planned(plan, Task(0, 3, 8, 0.0, seed)) for seed in (0, 1))
+    assert first.summary.token_throughput != second.summary.token_throughput
+
+
+def test_the_notes_of_a_run_are_its_own(study, world):
+    plan = Plan(study(tables=[str(world / "staircase")], batches=[8, 32], extrapolate=True))
+    outside, inside = (run_planned(plan, Task(0, 1, batch, 0.0, 0)) for batch in (32, 8))
+    assert len(outside.notes) > len(inside.notes) == 1
