@@ -33,11 +33,19 @@ class Ragged:
 
     def dense(self, rows: np.ndarray, num_drafts: np.ndarray, depth: int) -> np.ndarray:
         """`rows` padded with 0 to [len(rows), depth]; float lists become float64, int lists int64."""
+        kind = np.int64 if self.values.dtype.kind == "i" else np.float64
+        start = self.start[rows]
+        total = int(num_drafts.sum())
+        together = len(rows) > 0 and bool((start[1:] == start[:-1] + num_drafts[:-1]).all())
+        if together and total == len(rows) * depth:  # full lists in one piece: no padding, no gathering
+            return self.values[start[0] : start[0] + total].reshape(len(rows), depth).astype(kind)
         columns = np.arange(depth)
         kept = columns < num_drafts[:, None]
-        kind = np.int64 if self.values.dtype.kind == "i" else np.float64
         padded = np.zeros(kept.shape, dtype=kind)
-        padded[kept] = self.values[(self.start[rows][:, None] + columns)[kept]]
+        if together:
+            padded[kept] = self.values[start[0] : start[0] + total]
+        else:
+            padded[kept] = self.values[(start[:, None] + columns)[kept]]
         return padded
 
 
@@ -127,14 +135,18 @@ class DrafterRows:
         """Gather `pieces`, all of them rows of the drafter `spec`."""
         self.spec = spec
         self._pieces = pieces
-        self._order = np.zeros(0, dtype=np.int64)
-        self._order = np.argsort(self._scalar("position", ordered=False), kind="stable")
+        self._order: np.ndarray | None = None
         self.position = self._scalar("position")
+        if not (self.position[1:] > self.position[:-1]).all():
+            self._order = np.argsort(self.position, kind="stable")
+            self.position = self.position[self._order]
 
-    def _scalar(self, name: str, ordered: bool = True) -> np.ndarray:
-        parts = [getattr(rows, name)[taken] for rows, taken in self._pieces]
-        column = np.concatenate(parts or [np.zeros(0, dtype=np.int64)])
-        return column[self._order] if ordered else column
+    def _scalar(self, name: str) -> np.ndarray:
+        return self._joined([getattr(rows, name)[taken] for rows, taken in self._pieces], np.zeros(0, dtype=np.int64))
+
+    def _joined(self, parts: list[np.ndarray], none: np.ndarray) -> np.ndarray:
+        column = parts[0] if len(parts) == 1 else np.concatenate(parts or [none])
+        return column if self._order is None else column[self._order]
 
     def has(self, column: str) -> bool:
         """Whether every row has a value in the list column."""
@@ -144,22 +156,26 @@ class DrafterRows:
         """A list column padded with 0 to [P, D], float64, or int64 for token ids."""
         depth = self.spec.max_depth
         parts = [rows.lists[column].dense(taken, rows.num_drafts[taken], depth) for rows, taken in self._pieces]
-        return np.concatenate(parts or [np.zeros((0, depth))])[self._order]
+        return self._joined(parts, np.zeros((0, depth)))
 
     def blocks(self) -> Blocks:
-        """The rows as read-only dense arrays."""
+        """The rows as read-only dense arrays; scores that are one column share one array."""
         counts = [self._scalar(name) for name in ("num_drafts", "num_accepted", "num_verified")]
-        scores = {score: self._score(score, counts[0]) for score in self.spec.scores}
+        columns = {score: self._column(score) for score in self.spec.scores}
+        dense = {column: self.dense(column) for column in set(columns.values())}
+        scores = {
+            score: shifted(dense[column], counts[0]) if score == "shifted_prob" else dense[column]
+            for score, column in columns.items()
+        }
         for array in [*counts, *scores.values()]:
             array.setflags(write=False)
         return Blocks(counts[0], counts[1], counts[2], scores)
 
-    def _score(self, score: Score, num_drafts: np.ndarray) -> np.ndarray:
+    def _column(self, score: Score) -> str:
         column = SCORE_COLUMNS[score]
         if score == "max_prob" and self.spec.law == "point_mass" and not self.has(column):
-            column = SCORE_COLUMNS["drawn_prob"]  # a greedy draft is its law's most likely token
-        values = self.dense(column)
-        return shifted(values, num_drafts) if score == "shifted_prob" else values
+            return SCORE_COLUMNS["drawn_prob"]  # a greedy draft is its law's most likely token
+        return column
 
 
 def shifted(confidence: np.ndarray, num_drafts: np.ndarray) -> np.ndarray:

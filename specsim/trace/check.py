@@ -107,28 +107,32 @@ def check_counts(place: Place, column: str, counts: np.ndarray, limit: np.ndarra
 class _Entries:
     """The entries of a list column, flat.
 
-    row     [M] int64, row of each
-    inside  [M] int64, its index in the row's list
     values  [M]
+    end     [N] int64, entry after the last of each row
+    length  [N] int64, entries of each row, 0 where null
     """
 
-    row: np.ndarray
-    inside: np.ndarray
     values: np.ndarray
+    end: np.ndarray
+    length: np.ndarray
 
     @classmethod
     def of(cls, ragged: Ragged) -> _Entries:
         length = np.where(ragged.there, ragged.length, 0)
-        row = np.repeat(np.arange(len(length)), length)
-        inside = np.arange(len(row)) - (np.cumsum(length) - length)[row]
-        return cls(row, inside, ragged.values[ragged.start[row] + inside])
+        end = np.cumsum(length)
+        shift = (ragged.start - (end - length))[length > 0]
+        if len(shift) == 0 or (shift == shift[0]).all():  # one piece, as written: no copy
+            first = int(shift[0]) if len(shift) else 0
+            return cls(ragged.values[first : first + int(length.sum())], end, length)
+        return cls(ragged.values[np.repeat(ragged.start - (end - length), length) + np.arange(end[-1])], end, length)
 
     def require(self, place: Place, column: str, holds: np.ndarray, allowed: str) -> None:
         if not holds.all():
             at = int(np.argmin(holds))
-            row = place.first_row + int(self.row[at])
+            row = int(np.searchsorted(self.end, at, side="right"))
+            draft = at - int(self.end[row] - self.length[row]) + 1
             raise InputError(
-                f"{place.path}: column {column!r}, row {row}: {self.values[at]} at draft {self.inside[at] + 1}; "
+                f"{place.path}: column {column!r}, row {place.first_row + row}: {self.values[at]} at draft {draft}; "
                 f"allowed: {allowed}"
             )
 
@@ -144,8 +148,8 @@ def _check_list(rows: BlockRows, name: str, ragged: Ragged, place: Place) -> Non
     holds, allowed = _allowed_values(name, entries.values)
     entries.require(place, name, holds, allowed)
     if name == "survival":
-        falling = (entries.inside[1:] == 0) | (entries.values[1:] <= entries.values[:-1])
-        holds = np.concatenate([np.ones(1, dtype=bool), falling])[: len(entries.values)]
+        holds = np.append(True, entries.values[1:] <= entries.values[:-1])[: len(entries.values)]
+        holds[(entries.end - entries.length)[entries.length > 0]] = True  # the first of a row has none before it
         entries.require(place, name, holds, "survival that does not rise with depth")
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,8 @@ import pytest
 
 from specsim.errors import InputError
 from specsim.trace import Trace, TraceWriter
+from specsim.trace.blocks import decode_rows
+from specsim.trace.check import check_rows
 from specsim.trace.encode import RecordedBlocks, RequestRow
 from tests.trace.traces import drafter, drop_row, edit_manifest, manifest, reseal, retype, spoil, write_small
 
@@ -195,3 +198,24 @@ def test_a_shipped_trace_opens_by_its_name(tmp_path, monkeypatch):
     write_small(tmp_path / "traces" / "tiny")
     monkeypatch.chdir(tmp_path)
     assert len(Trace.open("tiny")) == 3
+
+
+def test_lists_that_do_not_lie_in_order_are_read_and_judged_alike(folder):
+    table = pq.read_table(folder / "blocks.parquet")
+    blocks = decode_rows(table, ["ngram", "exit"], folder, 0)
+    confidence = blocks.lists["confidence"]
+    order = np.random.default_rng(1).permutation(len(confidence.length))
+    moved = np.concatenate([confidence.values[confidence.start[i] :][: confidence.length[i]] for i in order])
+    start = np.zeros_like(confidence.start)
+    start[order] = np.cumsum(confidence.length[order]) - confidence.length[order]
+    scattered = replace(blocks, lists={"confidence": replace(confidence, start=start, values=moved)})
+    specs, rows = Trace.open(folder).drafters, np.arange(12)
+    assert scattered.lists["confidence"].dense(rows, blocks.num_drafts[rows], 4).tobytes() == (
+        confidence.dense(rows, blocks.num_drafts[rows], 4).tobytes()
+    )
+    tokens = np.repeat([6, 9, 4], [12, 18, 8])
+    check_rows(scattered, specs, tokens)
+    moved[start[blocks.num_drafts > 1][0] + 1] = 2.0
+    row = int(np.flatnonzero(blocks.num_drafts > 1)[0])
+    with pytest.raises(InputError, match=f"column 'confidence', row {row}: 2.0 at draft 2"):
+        check_rows(scattered, specs, tokens)
