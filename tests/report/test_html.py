@@ -234,6 +234,11 @@ def test_a_policys_label_in_a_sentence_is_set_apart_only_where_it_is_whole(make_
     assert re.findall(r"<code>(.*?)</code>", marked.replace("<wbr>", "")) == ["dcut@exit28", "dcut@thompson"]
 
 
+def test_a_label_that_is_a_word_stays_one_and_a_percent_sign_stays_with_its_number(make_study):
+    study = make_study(batches=(8,), policies=("clairvoyant",), findings=["70 % of what a clairvoyant one would."])
+    assert "<li>70\u00a0% of what a clairvoyant one would.</li>" in page(study)
+
+
 def test_of_two_labels_that_begin_alike_the_longer_is_meant(make_study):
     policies = ("dcut:ratios=0.5", "dcut:ratios=0.5,depth=3")
     study = make_study(batches=(8,), policies=policies, findings=["dcut:ratios=0.5,depth=3 wins over autoregressive."])
