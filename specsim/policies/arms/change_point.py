@@ -161,11 +161,12 @@ class ChangePoint:
             history.sums.extend((gain, exposure) for gain, exposure in saved["sums"])
 
     def _restart(self) -> None:
-        self._policy = self._base()
+        self._policy = self.build_base()
         self._since = 0
         self._histories = [ArmHistory(self.window) for _ in range(self.num_arms)]
 
-    def _base(self) -> DrafterPolicy:
+    def build_base(self) -> DrafterPolicy:
+        """The base policy, fresh."""
         if self.base == "thompson_beta":
             return ThompsonBeta(num_arms=self.num_arms)
         if self.base == "thompson_gaussian":

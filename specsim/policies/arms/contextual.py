@@ -35,13 +35,13 @@ class Contextual:
     policy: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)] = ("ucb1",)
 
     def __post_init__(self) -> None:
-        self.full_information = getattr(self._build(), "full_information", False)
+        self.full_information = getattr(self.build_wrapped(), "full_information", False)
         self._by_domain: dict[str, DrafterPolicy] = {}
 
     @property
     def arms(self) -> tuple[int, ...]:
         """All that the wrapped policy could pull."""
-        return self._build().arms
+        return self.build_wrapped().arms
 
     def pull(self, context: StepContext, rng: np.random.Generator) -> int:
         """The arm for the most frequent domain, the first in the batch of equally frequent ones."""
@@ -65,10 +65,14 @@ class Contextual:
 
     def _of(self, domain: str) -> DrafterPolicy:
         if domain not in self._by_domain:
-            self._by_domain[domain] = self._build()
+            self._by_domain[domain] = self.build_wrapped()
         return self._by_domain[domain]
 
-    def _build(self) -> DrafterPolicy:
+    def build_wrapped(self) -> DrafterPolicy:
+        """The wrapped policy, fresh.
+
+        Raises  ValueError when its name or an option is unknown
+        """
         from specsim.policies.build import build_arms  # the registry names this class too
 
         name, *options = self.policy

@@ -77,7 +77,7 @@ class KLUCB:
         unpulled = self.totals.unpulled()
         if unpulled is not None:
             return unpulled
-        information = self._information(sum(self.totals.pulls))
+        information = self.information(sum(self.totals.pulls))
         scale = self.scale or 1.0
         indices = [
             upper_bound(min(mean / scale, 1.0), n, information)
@@ -97,6 +97,7 @@ class KLUCB:
         """Continue from a `state_dict`."""
         self.totals.load_state_dict(state)
 
-    def _information(self, num_steps: int) -> float:
+    def information(self, num_steps: int) -> float:
+        """What a step may assume: ln t + c ln ln t."""
         log = math.log(num_steps)
         return log + self.c * math.log(log) if self.c and log > 1.0 else log

@@ -1,0 +1,64 @@
+"""What a regret study says in words: who loses least where, and what not noticing a change costs."""
+
+from __future__ import annotations
+
+from specsim.study.regret.result import PolicyRegret, Surroundings
+
+MANY_TIMES = 4.0
+"""A policy that loses this many times what the best loses is named."""
+
+
+def findings(environments: list[Surroundings], regrets: list[PolicyRegret]) -> list[str]:
+    """Sentences, environment by environment; intervals are 90 % bootstrap intervals of means."""
+    sentences = []
+    for environment in environments:
+        own = [found for found in regrets if found.environment == environment.name]
+        if len(own) > 1:
+            sentences += [f"{environment.name}: {sentence}" for sentence in _of(own, environment)]
+    return sentences
+
+
+def _of(own: list[PolicyRegret], environment: Surroundings) -> list[str]:
+    ranked = sorted(own, key=lambda found: found.regret)
+    best, rest = ranked[0], ranked[1:]
+    tied = [found for found in rest if found.regret_interval[0] <= best.regret_interval[1]]
+    sentence = f"{best.policy} loses least ({_amount(best)})"
+    if tied:
+        sentence += f", not distinguishable from {_listed([found.policy for found in tied])}"
+    else:
+        sentence += f", then {rest[0].policy} ({_amount(rest[0])})"
+    sentences = [f"{sentence}."]
+    far = [found for found in rest if found.regret > MANY_TIMES * best.regret]
+    if far:
+        names = _listed([f"{found.policy} ({_round(found.regret)})" for found in far])
+        sentences.append(f"more than {MANY_TIMES:g} times as much is lost by {names}.")
+    if environment.changes:
+        behind = [found.policy for found in ranked if found.static_regret > 0]
+        if behind and len(behind) < len(ranked):
+            sentences.append(f"never switching from {environment.best_fixed} would do better than {_listed(behind)}.")
+    sentences += _in_seconds(own, best)
+    return sentences
+
+
+def _in_seconds(own: list[PolicyRegret], best: PolicyRegret) -> list[str]:
+    """Named only where switching changes who wins."""
+    fastest = min(own, key=lambda found: found.seconds_regret)
+    if fastest is best or fastest.seconds_interval[1] >= best.seconds_interval[0]:
+        return []
+    return [
+        f"counted in seconds, switching included, {fastest.policy} loses least ({fastest.seconds_regret:.2f} s with "
+        f"{_round(fastest.switches)} switches; {best.policy} {best.seconds_regret:.2f} s with {_round(best.switches)})."
+    ]
+
+
+def _amount(found: PolicyRegret) -> str:
+    low, high = found.regret_interval
+    return f"{_round(found.regret)}, {_round(low)} to {_round(high)}"
+
+
+def _round(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.1f}"
+
+
+def _listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
