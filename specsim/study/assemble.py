@@ -126,7 +126,7 @@ def _cell(contender: Contender, references: References) -> Cell:
         speedup_interval=interval,
         difference_to_best_fixed=None if best is None else _difference(contender, best),
         share_of_clairvoyant=None if bound is None else float((contender.merits / bound.merits).mean()),
-        slower_than_autoregressive=not is_reference and interval[1] < 1.0,
+        slower_than_autoregressive=interval[1] < 1.0,
         not_distinguishable=not is_reference and interval[0] <= 1.0 <= interval[1],
         acceptance_by_position=metrics.survival_by_position(counts).tolist(),
         verified_by_position=metrics.verified_by_position(counts, drafted).tolist(),

@@ -7,17 +7,32 @@ from specsim.cost import CostTable
 from specsim.errors import InputError
 from specsim.shipped import shipped_path
 from specsim.trace import Trace, TraceLike
+from specsim.trace.presets import PRESETS
+
+MADE_UP = "synthetic:"
 
 
 def open_trace(name: str, domains: list[str] | None = None) -> TraceLike:
     """The trace of that name.
 
-    name        a folder, or the name of a shipped trace
+    name        a folder, the name of a shipped trace, or synthetic:PRESET for a made-up one
     domains     the domains to keep (None: all)
     Raises      InputError when there is none, or it lacks a domain
     """
+    if name.startswith(MADE_UP):
+        return _made_up(name.removeprefix(MADE_UP), domains)
     trace = Trace.open(shipped_path("trace", name))
     return trace if domains is None else trace.slice(domains=domains)
+
+
+def _made_up(preset: str, domains: list[str] | None) -> TraceLike:
+    if preset not in PRESETS:
+        raise InputError(f"trace {MADE_UP}{preset}: unknown preset; allowed: {', '.join(PRESETS)}")
+    if domains is not None:
+        raise InputError(
+            f"trace {MADE_UP}{preset}: a made-up trace is not cut by domain; write it with `specsim trace preset` first"
+        )
+    return PRESETS[preset]()
 
 
 def open_table(path: str, prices: dict[str, str], extrapolate: bool = False) -> CostTable:
