@@ -22,7 +22,7 @@ def test_a_trace_is_cut_to_the_domains_asked_for(world):
 @pytest.mark.parametrize(
     ("name", "domains", "message"),
     [
-        ("nowhere", None, r"nowhere: no such trace folder"),
+        ("nowhere", None, r"nowhere: no such trace"),
         ("synthetic:h21", None, r"trace synthetic:h21: unknown preset; allowed: h20-dflash"),
         ("synthetic:h20-dflash", ["chat"], r"a made-up trace is not cut by domain"),
     ],
