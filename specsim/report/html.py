@@ -40,10 +40,18 @@ def write_report(result: StudyResult, path: str | Path) -> None:
     result  what was found
     path    the HTML file; its folder is made when missing
     """
+    write_page(page(result), path)
+
+
+def write_page(text: str, path: str | Path) -> None:
+    """Write a page, whole or not at all.
+
+    path    the HTML file; its folder is made when missing
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    partial.write_text(page(result), encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     os.replace(partial, target)
 
 
@@ -72,18 +80,18 @@ def page(result: StudyResult) -> str:
         "provenance": _provenance(result),
         "words": words_of(shown),
         "hues": HUES,
-        "figures": _script_json(_figures(parts)),
-        "stylesheet": Markup(_asset("report.css")),
-        "script": Markup(_asset("report.js")),
+        "figures": script_json(_figures(parts)),
+        "stylesheet": Markup(asset("report.css")),
+        "script": Markup(asset("report.js")),
         "plotly": Markup(get_plotlyjs()),
     }
-    return _environment().get_template("report.html.j2").render(context)
+    return environment().get_template("report.html.j2").render(context)
 
 
 @functools.cache
-def _environment() -> Environment:
-    """Everything is escaped unless it is our own stylesheet or script."""
-    environment = Environment(
+def environment() -> Environment:
+    """How the pages' templates are rendered: everything is escaped unless it is our own stylesheet or script."""
+    made = Environment(
         loader=PackageLoader("specsim.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -91,7 +99,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "times": wording.times,
         "span": wording.span,
         "percent": wording.percent,
@@ -100,16 +108,17 @@ def _environment() -> Environment:
         "breakable": breakable,
         "instant": _instant,
     }
-    environment.globals |= {"tags": TAGS, "is_baseline": is_baseline}
-    environment.tests["number"] = lambda value: isinstance(value, float) and math.isfinite(value)
-    return environment
+    made.globals |= {"tags": TAGS, "is_baseline": is_baseline}
+    made.tests["number"] = lambda value: isinstance(value, float) and math.isfinite(value)
+    return made
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file beside the templates."""
     return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
 
 
-def _script_json(value: Any) -> Markup:
+def script_json(value: Any) -> Markup:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
