@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from specsim.report.charts.figure import (
-    ROW_HEIGHT,
     Chart,
     Figure,
     axis,
@@ -13,6 +12,7 @@ from specsim.report.charts.figure import (
     plain,
     reference,
     rows_axis,
+    rows_height,
     wrapped,
 )
 from specsim.report.charts.place import Styles, any_number, by_place, styled
@@ -71,7 +71,7 @@ def _difference(cells: list[Cell], styles: Styles) -> Figure:
         "xaxis": axis(_difference_title(cells), tickformat="+.0%", hoverformat="+.1%"),
         "yaxis": rows_axis(rows),
         "shapes": [reference("x", 0.0)],
-        "height": 130 + ROW_HEIGHT * len(rows),
+        "height": 20 + rows_height(rows),
     }
     return {"data": traces, "layout": layout}
 
@@ -127,6 +127,6 @@ def _arms(cells: list[Cell], drafters: Styles, switching: set[str]) -> Figure:
         "bargap": 0.35,
         "xaxis": axis("share of decode steps", tickformat=".0%", range=[0, 1]),
         "yaxis": rows_axis(cell.policy for cell in rows),
-        "height": 110 + ROW_HEIGHT * max(2, len(rows)),
+        "height": rows_height([cell.policy for cell in rows]),
     }
     return {"data": traces, "layout": layout}

@@ -17,8 +17,8 @@ from specsim.report.palette import Style
 Figure: TypeAlias = dict[str, Any]
 """`data` and `layout` of a Plotly figure."""
 
-ROW_HEIGHT = 34
-"""Pixels of one policy in a chart that has policies as rows."""
+LINE_HEIGHT = 15
+"""Pixels of one line of a label."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def plain(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def wrapped(label: str, width: int = 18) -> str:
+def wrapped(label: str, width: int = 22) -> str:
     """A policy's label in lines, for an axis."""
     return "<br>".join(plain(line) for line in lines(label, width))
 
@@ -138,6 +138,12 @@ def rows_axis(labels: Iterable[str]) -> Figure:
     """A vertical axis with one policy a row, the first on top."""
     ticks = [wrapped(label) for label in labels]
     return {"type": "category", "categoryorder": "array", "categoryarray": ticks[::-1], "automargin": True}
+
+
+def rows_height(labels: Sequence[str]) -> int:
+    """Pixels of a chart that has policies as rows, so that the longest label stays within its row."""
+    most = max((wrapped(label).count("<br>") + 1 for label in labels), default=1)
+    return 110 + len(labels) * (LINE_HEIGHT * max(2, most) + 6)
 
 
 def reference(axis_name: Literal["x", "y"], at: float) -> Figure:

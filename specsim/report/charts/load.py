@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 from specsim.report.charts.figure import (
-    ROW_HEIGHT,
     Chart,
     Figure,
     axis,
@@ -17,6 +16,7 @@ from specsim.report.charts.figure import (
     numbers,
     reference,
     rows_axis,
+    rows_height,
 )
 from specsim.report.charts.place import Styles
 from specsim.report.grid import Load, is_baseline, load_of, loads_of, tables_of
@@ -28,12 +28,14 @@ from specsim.study.result import Cell, StudyResult
 def speedup_by_load(result: StudyResult, styles: Styles) -> Chart:
     """Throughput over that of autoregressive decoding, with its interval."""
     shown = {policy: style for policy, style in styles.items() if not is_baseline(policy)}
+    at_one = "right of the dashed line speculation pays; left of it"
+    at_many = "above the dashed line speculation pays; below it"
     return Chart(
         name="speedup",
-        title=f"Speedup by {_load_word(result)}",
-        caption="Token throughput over that of autoregressive decoding under the same load. Above the dashed line "
-        "speculation pays; below it, it is slower than not speculating. Bands are 90 % bootstrap intervals, "
-        "paired by seed.",
+        title=_title("Speedup", result),
+        caption="Token throughput over that of autoregressive decoding under the same load: "
+        f"{at_one if _at_one_load(result) else at_many}, it is slower than not speculating. "
+        f"{'Bars' if _at_one_load(result) else 'Bands'} are 90 % bootstrap intervals, paired by seed.",
         follows="table",
         figures=_by_table(result, lambda cells: _speedup(cells, shown)),
     )
@@ -41,26 +43,36 @@ def speedup_by_load(result: StudyResult, styles: Styles) -> Chart:
 
 def throughput_by_load(result: StudyResult, styles: Styles) -> Chart:
     """Tokens a second of the whole engine."""
+    scale = "; both axes are logarithmic, so a constant factor is a constant distance"
     return Chart(
         name="throughput",
-        title=f"Throughput by {_load_word(result)}",
-        caption="Output tokens a second over all running requests; both axes are logarithmic, so a constant factor "
-        "is a constant distance.",
+        title=_title("Throughput", result),
+        caption=f"Output tokens a second over all running requests{'' if _at_one_load(result) else scale}.",
         follows="table",
         figures=_by_table(result, lambda cells: _throughput(cells, styles)),
     )
 
 
 def throughput_by_interactivity(result: StudyResult, styles: Styles) -> Chart:
-    """The trade between what the engine delivers and what one reader sees."""
+    """The trade between what the engine delivers and what one reader sees; a single load has none."""
     return Chart(
         name="interactivity",
         title="Throughput against interactivity",
         caption="Each line joins one policy's loads: more load moves a point up (the engine delivers more) and left "
         "(each request is slower). Further up and to the right is better at equal load or equal speed.",
         follows="table",
-        figures=_by_table(result, lambda cells: _interactivity(cells, styles)),
+        figures={} if _at_one_load(result) else _by_table(result, lambda cells: _interactivity(cells, styles)),
     )
+
+
+def _title(measure: str, result: StudyResult) -> str:
+    if _at_one_load(result):
+        return f"{measure} at {loads_of(result.cells)[0].phrase}"
+    return f"{measure} by {'request rate' if any(cell.rate for cell in result.cells) else 'batch size'}"
+
+
+def _at_one_load(result: StudyResult) -> bool:
+    return len(loads_of(result.cells)) == 1
 
 
 def _by_table(result: StudyResult, draw: Callable[[list[Cell]], Figure]) -> dict[str, Figure]:
@@ -68,10 +80,6 @@ def _by_table(result: StudyResult, draw: Callable[[list[Cell]], Figure]) -> dict
         str(index): draw([cell for cell in result.cells if cell.table == table])
         for index, table in enumerate(tables_of(result))
     }
-
-
-def _load_word(result: StudyResult) -> str:
-    return "request rate" if any(cell.rate for cell in result.cells) else "batch size"
 
 
 def _load_axis(loads: tuple[Load, ...]) -> Figure:
@@ -158,7 +166,7 @@ def _rows(
         "xaxis": axis(title) if mark else axis(title, rangemode="tozero"),
         "yaxis": rows_axis(policy for policy, _, _ in groups),
         "shapes": [mark] if mark else [],
-        "height": 110 + ROW_HEIGHT * len(groups),
+        "height": rows_height([policy for policy, _, _ in groups]),
     }
     return {"data": traces, "layout": layout}
 

@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 import pytest
 
 from specsim.report.charts import sections
-from specsim.report.charts.figure import band, log2_axis, numbers, wrapped
+from specsim.report.charts.figure import band, log2_axis, numbers, rows_height, wrapped
 from specsim.report.palette import Style
 
 
@@ -50,6 +50,7 @@ def test_every_axis_says_what_it_counts(charts):
 
 def test_every_chart_says_how_to_read_it(charts):
     assert len(charts) == 12
+    assert charts["speedup"].title == "Speedup by batch size"
     assert all(chart.caption.endswith(".") and len(chart.caption) > 60 for chart in charts.values())
 
 
@@ -104,6 +105,21 @@ def test_at_a_single_load_policies_are_rows_with_their_intervals(make_study):
     assert trace["error_x"]["arrayminus"] == pytest.approx([value - low], rel=1e-4)
     assert figure["layout"]["yaxis"]["categoryarray"][-1] == wrapped("fixed_depth:depth=3@exit28")
     assert (figure["layout"]["shapes"][0]["x0"], figure["layout"]["shapes"][0]["x1"]) == (1.0, 1.0)
+
+
+def test_at_a_single_load_captions_and_titles_speak_of_rows_and_no_trade_is_shown(make_study):
+    charts = charts_of(make_study(batches=(8,)))
+    assert charts["speedup"].title == "Speedup at batch 8"
+    assert "right of the dashed line" in charts["speedup"].caption
+    assert "logarithmic" not in charts["throughput"].caption
+    assert "interactivity" not in charts
+
+
+def test_rows_are_as_high_as_the_longest_label_needs():
+    long = "dcut:score=margin,ratios=0.1@sliding_window_ucb:window=500"
+    assert wrapped(long).count("<br>") == 3
+    assert rows_height([long] * 10) - rows_height([long] * 9) >= 4 * 15
+    assert rows_height(["short"] * 10) < rows_height([long] * 10)
 
 
 def test_interactivity_is_the_inverse_of_tpot(study, charts):
