@@ -60,6 +60,7 @@ def page(result: StudyResult) -> str:
     parts = sections(result)
     shown = grids(result)
     tables, policies = tables_of(result), policies_of(result)
+    loads = loads_of(result.cells)
     notes = by_table(result.notes, tables, policies)
     context = {
         "result": result,
@@ -74,7 +75,8 @@ def page(result: StudyResult) -> str:
         "sections": parts,
         "styles": policy_styles(result),
         "tables": tables,
-        "loads": loads_of(result.cells),
+        "loads": loads,
+        "first_load": loads.index(shown[0].loads[-1]) if shown else None,
         "measured": _measured(result),
         "drafter_styles": drafter_styles(drafters_of(result)),
         "provenance": _provenance(result),

@@ -250,8 +250,11 @@ def test_the_reader_chooses_among_every_table_and_load(read):
     assert values == ["table", "0", "table", "1", "load", "0", "load", "1"]
 
 
-def test_at_first_the_first_table_and_the_highest_load_are_chosen(study):
-    assert re.findall(r'name="(\w+)" value="(\d)"[^>]* checked', page(study)) == [("table", "0"), ("load", "1")]
+def test_at_first_the_first_table_and_its_highest_load_are_chosen(study):
+    checked = r'name="(\w+)" value="(\d)"[^>]* checked'
+    assert re.findall(checked, page(study)) == [("table", "0"), ("load", "1")]
+    fewer = [cell for cell in study.cells if (cell.table, cell.batch) != ("h20-qwen3-8b", 64)]
+    assert re.findall(checked, page(dataclasses.replace(study, cells=fewer))) == [("table", "0"), ("load", "0")]
 
 
 def test_nan_reaches_neither_the_page_nor_the_figures(study):
@@ -302,13 +305,18 @@ def test_tables_may_have_been_studied_at_different_loads(study):
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium to run the report's script")
-def test_a_browser_draws_every_chart(study, tmp_path):
-    write_report(study, tmp_path / "report.html")
+def drawn_by_browser(study, folder):
+    """The page after its script ran, as HTML."""
+    write_report(study, folder / "report.html")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
     command += ["--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", (tmp_path / "report.html").as_uri()]
-    drawn = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    command += [f"--user-data-dir={folder / 'profile'}", "--dump-dom", (folder / "report.html").as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium to run the report's script")
+def test_a_browser_draws_every_chart(study, tmp_path):
+    drawn = drawn_by_browser(study, tmp_path)
     names = re.findall(r'data-chart="(\w+)"', page(study))
     assert len(names) == 12
     for name in names:
@@ -319,3 +327,20 @@ def test_a_browser_draws_every_chart(study, tmp_path):
     assert "stroke: rgb(0, 114, 178)" in speedup, "the first hue is resolved"
     assert "fill: rgb(0, 114, 178); fill-opacity: 0.14" in speedup, "and its band"
     assert ">h20-qwen3-8b, batch 64</span>" in drawn
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium to run the report's script")
+def test_a_browser_offers_only_what_the_chosen_table_has(study, tmp_path):
+    lacking = [("batch", 64), ("policy", POLICY)]
+    cells = [
+        cell
+        for cell in study.cells
+        if cell.table == "cpu-smollm2" or not any(getattr(cell, field) == value for field, value in lacking)
+    ]
+    drawn = drawn_by_browser(dataclasses.replace(study, cells=cells), tmp_path)
+    loads = re.findall(r'<input type="radio" name="load"[^>]*>', drawn)
+    assert ["disabled" in load for load in loads] == [False, True]
+    assert re.findall(r'<div data-place="([\d/]+)">', drawn) == ["0/0"]
+    legend = re.search(r'<section id="load".*?</section>', drawn, re.DOTALL)[0]
+    buttons = dict(re.findall(r'<button [^>]*data-key="([^"]+)"([^>]*)>', legend))
+    assert [policy for policy, rest in buttons.items() if "hidden" in rest] == [POLICY]

@@ -52,6 +52,7 @@
     };
   }
 
+  // Which figure a chart shows now, and the choice in words.
   function placeOf(follows) {
     const table = chosen("table"), load = chosen("load");
     if (follows === "study") return { key: "", words: "" };
@@ -74,8 +75,25 @@
     Plotly.react(plot, themed(data), { ...themed(layout(figure.layout)), ...size }, config);
   }
 
+  // Tables may have been studied under different loads: what the chosen one lacks cannot be chosen.
+  function offerLoads() {
+    const places = new Set([...document.querySelectorAll("[data-place]")].map((part) => part.dataset.place));
+    const loads = [...document.querySelectorAll('.toolbar input[name="load"]')];
+    loads.forEach((load) => { load.disabled = !places.has(`${chosen("table").value}/${load.value}`); });
+    if (chosen("load").disabled) loads.filter((load) => !load.disabled).at(-1).checked = true;
+  }
+
+  // A legend explains what is drawn below it now, and nothing else.
+  function offerLegend(legend) {
+    const below = legend.closest(".chart") || legend.closest("section");
+    const drawn = new Set([...below.querySelectorAll(".plot:not([hidden])")].flatMap((plot) => plot.data.map((trace) => trace.meta)));
+    legend.querySelectorAll("button").forEach((button) => { button.hidden = !drawn.has(button.dataset.key); });
+  }
+
   function drawAll() {
+    offerLoads();
     document.querySelectorAll("[data-chart]").forEach(draw);
+    document.querySelectorAll(".legend").forEach(offerLegend);
     const key = placeOf("place").key;
     document.querySelectorAll("[data-place]").forEach((part) => { part.hidden = part.dataset.place !== key; });
   }
