@@ -128,13 +128,13 @@ def compare(
     if cost:
         prices = options.draft_costs(draft_cost, cost)
         changes["tables"] = [{"path": path, "draft_costs": own} for path, own in zip(cost, prices, strict=True)]
-    study = _study(config, changes, engine, options.given(ttft_seconds=slo_ttft, tpot_seconds=slo_tpot))
+    study = _study(config, changes, engine, options.service_level(slo_ttft, slo_tpot))
     if draft_cost and not cost:
         raise InputError("--draft-cost needs --cost; in a study file, write draft_costs under its table")
     if resume and out is None:
         raise InputError("--resume needs --out, the folder whose runs to continue")
-    if html is not None:
-        options.check_writable(html, "--html")
+    options.check_file(html, "--html")
+    options.check_folder(out, "--out")
     result = run_study(study, jobs or num_processors(), out, resume, command_line(context))
     show(result, html, as_json)
 

@@ -150,15 +150,40 @@ def draft_costs(texts: list[str] | None, tables: list[str]) -> list[dict[str, st
     return prices
 
 
-def check_writable(path: Path, option: str) -> None:
+def service_level(ttft: float | None, tpot: float | None) -> dict[str, float]:
+    """Bounds of goodput that were given.
+
+    ttft    --slo-ttft, seconds
+    tpot    --slo-tpot, seconds
+    Raises  InputError when one is not positive
+    """
+    for option, bound in (("--slo-ttft", ttft), ("--slo-tpot", tpot)):
+        if bound is not None and not bound > 0:
+            raise InputError(f"{option} is {bound}; it must be positive")
+    return given(ttft_seconds=ttft, tpot_seconds=tpot)
+
+
+def check_file(path: Path | None, option: str) -> None:
     """Refuse early what could only fail after the work is done.
 
-    path    a file to be written
+    path    a file to be written (None: no file)
     option  its name, for the error
     Raises  InputError when it is a folder, or lies in something that is none
     """
-    if path.is_dir():
+    if path is not None and path.is_dir():
         raise InputError(f"{option} {path}: is a folder; give a file")
-    folder = next((parent for parent in path.absolute().parents if parent.exists()), None)
-    if folder is not None and not folder.is_dir():
-        raise InputError(f"{option} {path}: {folder} is not a folder")
+    check_folder(None if path is None else path.absolute().parent, option)
+
+
+def check_folder(path: Path | None, option: str) -> None:
+    """Refuse early a folder that cannot be made.
+
+    path    a folder to be written to (None: no folder)
+    option  its name, for the error
+    Raises  InputError when it, or what should hold it, is no folder
+    """
+    if path is None:
+        return
+    there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise InputError(f"{option}: {there} is not a folder")

@@ -66,4 +66,6 @@ def _written(default: Any) -> str:
         return "none"
     if isinstance(default, bool):
         return str(default).lower()
-    return "/".join(f"{item:g}" for item in default) if isinstance(default, tuple) else str(default)
+    if isinstance(default, tuple):
+        return "/".join(f"{item:g}" if isinstance(item, float) else str(item) for item in default)
+    return str(default)

@@ -124,9 +124,9 @@ def simulate(
     --policy dcut@ngram --batch 8
     """
     from specsim import metrics
-    from specsim.sim import EngineConfig
+    from specsim.sim import ClosedLoop, EngineConfig
     from specsim.sim import simulate as run_simulation
-    from specsim.study.inputs import open_table, open_trace
+    from specsim.study.inputs import check_prices, open_table, open_trace
 
     engine = EngineConfig(
         **{"prefill": "excluded"}
@@ -141,17 +141,20 @@ def simulate(
         )
     )
     workload = _workload(batch, rate, burstiness, arrivals, requests)
-    for path, option in ((save_controller, "--save-controller"), (load_controller, "--load-controller")):
-        if path is not None:
-            options.check_writable(path, option)
+    if isinstance(workload, ClosedLoop) and workload.concurrency > engine.max_num_seqs:
+        raise InputError(f"--batch {workload.concurrency} exceeds --max-num-seqs {engine.max_num_seqs}")
+    slo = options.service_level(slo_ttft, slo_tpot)
+    options.check_file(save_controller, "--save-controller")
+    options.check_folder(out, "--out")
     opened = open_trace(trace, domain)
-    table = open_table(cost, options.draft_costs(draft_cost, [cost])[0], bool(extrapolate))
+    prices = options.draft_costs(draft_cost, [cost])[0]
+    check_prices(prices, opened.drafters)
+    table = open_table(cost, prices, bool(extrapolate))
     controller = _controller(policy, opened.drafters, bool(allow_lossy), load_controller)
     run = run_simulation(
         opened, table, controller, engine, workload, seed=seed, num_replicas=replicas, router=router,
         record_steps=out is not None,
     )  # fmt: skip
-    slo = options.given(ttft_seconds=slo_ttft, tpot_seconds=slo_tpot)
     summary = metrics.summarize(run, metrics.ServiceLevel(**slo) if slo else None)
     if save_controller is not None:
         save_controller.write_text(json.dumps(controller.state_dict(), indent=1) + "\n")
@@ -191,7 +194,10 @@ def _controller(policy: str, drafters: Any, allow_lossy: bool, state: Path | Non
     if state is None:
         return controller
     try:
-        controller.load_state_dict(json.loads(state.read_text()))
+        learned = json.loads(state.read_text())
+        if not isinstance(learned, dict):
+            raise TypeError(f"a {type(learned).__name__} where an object should be")
+        controller.load_state_dict(learned)
     except OSError as error:
         raise InputError(f"--load-controller {state}: {(error.strerror or str(error)).lower()}") from None
     except InputError:

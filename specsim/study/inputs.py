@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from specsim.config import StudyConfig
+from specsim.core import DrafterSpec
 from specsim.cost import CostTable
 from specsim.errors import InputError
 from specsim.shipped import shipped_path
@@ -47,21 +50,24 @@ def open_table(path: str, prices: dict[str, str], extrapolate: bool = False) -> 
     return table.with_draft_costs(prices) if prices else table
 
 
+def check_prices(prices: Mapping[str, str], drafters: Sequence[DrafterSpec]) -> None:
+    """Raise InputError for a price of a drafter that the trace lacks."""
+    names = [drafter.name for drafter in drafters]
+    for drafter in prices:
+        if drafter not in names:
+            raise InputError(f"draft cost of {drafter!r}: the trace has no such drafter; it has {', '.join(names)}")
+
+
 def open_inputs(study: StudyConfig) -> tuple[TraceLike, list[CostTable]]:
     """The trace and the tables of a study.
 
     Raises  InputError when one is missing, a price names a drafter that the trace lacks, or two tables share a name
     """
     trace = open_trace(study.trace, study.domains)
-    drafters = [drafter.name for drafter in trace.drafters]
     tables = []
     for section in study.tables:
         prices = study.draft_costs | section.draft_costs
-        for drafter in prices:
-            if drafter not in drafters:
-                raise InputError(
-                    f"draft cost of {drafter!r}: the trace has no such drafter; it has {', '.join(drafters)}"
-                )
+        check_prices(prices, trace.drafters)
         tables.append(open_table(section.path, prices, study.extrapolate))
     names = [table.name for table in tables]
     if len(set(names)) != len(names):

@@ -83,6 +83,7 @@ class Plan:
             if batch > self.engine.max_num_seqs:
                 raise InputError(f"batch {batch} exceeds max_num_seqs {self.engine.max_num_seqs} of the engine")
         self.policies = self._policies()
+        self._check_costs()
 
     @cached_property
     def tasks(self) -> list[Task]:
@@ -127,6 +128,18 @@ class Plan:
             "options": [self.study.allow_lossy, self.study.extrapolate, self.records_steps(task), task.seed],
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+    def _check_costs(self) -> None:
+        """Ask every table for the dearest and the cheapest step of each policy, rather than fail after an hour."""
+        for policy in self.policies:
+            controller = build_controller(policy.config, self.trace.drafters, allow_lossy=self.study.allow_lossy)
+            for batch in self.study.batches:
+                self.engine.check_lookahead(controller.max_depth, batch)
+                for table in self.tables:
+                    table.step_cost(None, batch, 0, 0.0)
+                    for drafter in controller.pullable if controller.max_depth else ():
+                        depth = min(controller.max_depth, drafter.max_depth)
+                        table.step_cost(drafter, batch, depth, 0.0)
 
     def _policies(self) -> list[Policy]:
         """Autoregressive first, then those asked for, then the candidates for the bound."""

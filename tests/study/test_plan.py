@@ -121,3 +121,9 @@ def test_two_tables_of_one_name_are_refused(study, world, tmp_path):
     (tmp_path / "copy").symlink_to(world / "linear")
     with pytest.raises(InputError, match=r"two share a name"):
         Plan(study(tables=[str(world / "linear"), str(tmp_path / "copy")]))
+
+
+def test_a_load_that_a_table_has_not_measured_is_refused_before_the_first_run(study, world):
+    with pytest.raises(InputError, match=r"example-staircase.*batch.*--extrapolate"):
+        Plan(study(tables=[str(world / "staircase")], batches=[2, 32]))
+    Plan(study(tables=[str(world / "staircase")], batches=[2, 32], extrapolate=True))

@@ -1,0 +1,139 @@
+"""The command line as a whole: exit codes, one-line errors, help that fits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from specsim.cli import main
+from specsim.errors import InputError
+
+COMMANDS = [[], ["simulate"], ["compare"], ["demo"], ["policies"], ["schema"], ["version"], ["cost"], ["trace"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "specsim")
+def test_help_fits_80_columns(specsim, command):
+    code, out, _ = specsim(*command, "--help")
+    assert code == 0
+    assert "Usage: specsim" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_help_shows_no_swallowed_markup(specsim):
+    _, out, _ = specsim("compare", "--help")
+    assert "[TABLE:]A=B" in out
+    assert "BUDGET@DRAFTER" in out
+
+
+def test_nothing_shows_what_there_is(specsim):
+    code, out, err = specsim()
+    assert code == 2
+    assert "compare" in out + err
+
+
+def test_version_names_itself(specsim):
+    code, out, _ = specsim("version")
+    assert code == 0
+    assert out.startswith("specsim 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bogus"], "No such command 'bogus' (see specsim --help)"),
+        (["version", "--x"], "No such option: --x (see specsim version --help)"),
+        (["version", "more"], "unexpected extra argument"),
+        (["compare", "--jobs", "many"], "Invalid value for '--jobs'"),
+        (["compare", "--jobs", "0"], "Invalid value for '--jobs'"),
+        (["simulate"], "Missing option '--trace'"),
+        (["simulate", "--trace"], "requires an argument"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(refused, arguments, message):
+    assert message in refused(*arguments)
+
+
+def test_a_message_of_several_lines_becomes_one(specsim, monkeypatch):
+    def fail(*arguments, **options):
+        raise InputError("first\n  second")
+
+    monkeypatch.setattr(main, "app", fail)
+    assert specsim("version") == (2, "", "specsim: error: first second\n")
+
+
+def test_a_fault_of_specsim_itself_keeps_its_traceback(monkeypatch):
+    def fail(*arguments, **options):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(main, "app", fail)
+    with pytest.raises(ZeroDivisionError):
+        main.run(["version"])
+
+
+@pytest.mark.parametrize("exception", [KeyboardInterrupt, main.typer.Abort])
+def test_an_interrupt_is_exit_code_130_and_no_traceback(specsim, monkeypatch, exception):
+    def interrupt(*arguments, **options):
+        raise exception
+
+    monkeypatch.setattr(main, "app", interrupt)
+    assert specsim("version") == (130, "", "")
+
+
+def test_main_leaves_with_the_exit_code(monkeypatch):
+    with pytest.raises(SystemExit) as left:
+        main.main(["bogus"])
+    assert left.value.code == 2
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_the_console_script_s_process_has_the_same_exit_code_and_line():
+    arguments = [
+        sys.executable,
+        "-m",
+        "specsim.cli.main",
+        "simulate",
+        "--trace",
+        "nowhere",
+        "--cost",
+        "x",
+        "--policy",
+        "y",
+    ]
+    result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("specsim: error: nowhere: no such trace")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_ends_a_study_with_130_and_no_traceback(world, tmp_path, jobs):
+    arguments = [
+        sys.executable, "-m", "specsim.cli.main", "compare", "--trace", world / "trace", "--cost", world / "linear",
+        "--policy", "dcut@strong", "--requests", "400", "--batch", "8", "--seeds", "20", "--jobs", jobs,
+        "--out", tmp_path / "out",
+    ]  # fmt: skip
+    process = subprocess.Popen(arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not list(tmp_path.glob("out/runs/*.parquet")) and process.poll() is None:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_torch_is_not_imported_to_compare(world, tmp_path):
+    script = (
+        "import sys; from specsim.cli.main import run; "
+        f"code = run(['compare', '--trace', {str(world / 'trace')!r}, '--cost', {str(world / 'linear')!r}, "
+        "'--policy', 'dcut@strong', '--batch', '2', '--requests', '4', '--seeds', '1', '--jobs', '1']); "
+        "assert code == 0; assert not {'torch', 'transformers', 'triton'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, check=True, capture_output=True)
