@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+# For a GPU: make live LIVE_ARGS="--device cuda --dtype bfloat16"
+LIVE_ARGS ?=
 
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet
@@ -15,10 +17,12 @@ demo: $(VENV)/base.stamp
 	$(BIN)/specsim demo
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
 live: $(VENV)/live.stamp
-	$(BIN)/specsim record
+	rm -rf results/live
+	$(BIN)/specsim record --out results/live --limit 1 --max-new-tokens 48 $(LIVE_ARGS)
+	$(BIN)/specsim trace info results/live
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
