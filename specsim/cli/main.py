@@ -10,7 +10,9 @@ import typer
 from specsim.cli import cost, trace
 from specsim.cli.compare import compare
 from specsim.cli.policies import policies
+from specsim.cli.profile import profile
 from specsim.cli.record import record
+from specsim.cli.regret import regret
 from specsim.cli.schema import schema
 from specsim.cli.simulate import simulate
 from specsim.errors import InputError
@@ -38,8 +40,10 @@ def specsim() -> None:
 
 app.command()(simulate)
 app.command()(compare)
+app.command()(regret)
 app.command()(policies)
 app.command()(record)
+app.command()(profile)
 app.add_typer(cost.app, name="cost")
 app.add_typer(trace.app, name="trace")
 app.command()(schema)

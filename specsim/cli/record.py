@@ -75,13 +75,13 @@ def record(
         chat_template=chat_template,
         token_ids=token_ids,
         name=name,
-        command=_command(),
+        command=command_line(),
         licence=licence,
         prompt_origin=prompt_origin,
         prompt_licence=prompt_licence,
     )
     arms = [build_drafter(arm.strip(), target, depth) for arm in drafters.split(",")]
-    with _progress() as bar:
+    with progress_bar() as bar:
         finished: list[Finished] = []
         task = bar.add_task("recording", total=None)
 
@@ -105,7 +105,8 @@ def _summarize(out: Path, finished: list[Finished]) -> None:
     console.print(f"trace: {out}  (look at it: specsim trace info {out})", soft_wrap=True)
 
 
-def _progress() -> Progress:
+def progress_bar() -> Progress:
+    """A bar that says how many are done, how long it took and how long it will take; 80 columns, on stderr."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -117,7 +118,7 @@ def _progress() -> Progress:
     )
 
 
-def _command() -> str:
+def command_line() -> str:
     """The command line as given, less what only concerns this attempt."""
     if Path(sys.argv[0]).name not in ("specsim", "main.py", "__main__.py"):
         return "not run from the command line"

@@ -93,7 +93,17 @@ def model_folder(make_model, tokenizer, tmp_path_factory):
 def prompt_file(tmp_path_factory):
     """Nine short prompts in two domains."""
     path = tmp_path_factory.mktemp("prompts") / "words.jsonl"
-    texts = ["abc abc", "one two three", "1+2=", "a", "hello hello hello", "zzz", "7*8=56, 7*9=", "what?", "(a+b)*(a-b)"]
+    texts = [
+        "abc abc",
+        "one two three",
+        "1+2=",
+        "a",
+        "hello hello hello",
+        "zzz",
+        "7*8=56, 7*9=",
+        "what?",
+        "(a+b)*(a-b)",
+    ]
     rows = [{"id": 10 + i, "domain": "code" if i % 3 == 2 else "chat", "prompt": text} for i, text in enumerate(texts)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from transformers import DynamicCache
 
 from specsim.errors import InputError
 from specsim.live.drafters import early_exit
 from specsim.live.drafters.early_exit import EarlyExit, first_layers
+from specsim.live.models import cache_keyword
 from specsim.live.recorder import judge
 
 DEPTH = 5
@@ -59,6 +61,21 @@ def test_a_block_of_one_draft_needs_the_text_alone(make_target, text, monkeypatc
     target = make_target()
     proposals = EarlyExit(target, 2, 1).propose_everywhere(*text)
     np.testing.assert_array_equal(proposals.token_ids, naive(target.model, 2, *text, 1)[0])
+
+
+def test_a_batch_drafts_what_the_tree_does(make_target, rng):
+    """The seam a live engine drafts by: requests of one length, each from its last token."""
+    target = make_target()
+    drafter = EarlyExit(target, 2, DEPTH)
+    texts = rng.integers(2, 50, (3, 12))
+    cache = DynamicCache(config=drafter.model.config)
+    with torch.inference_mode():
+        drafter.model(torch.from_numpy(texts[:, :-1]), use_cache=True, **{cache_keyword(drafter.model): cache})
+        token_ids, confidence = drafter.draft(cache, torch.from_numpy(texts[:, -1]), DEPTH)
+    for row, text in enumerate(texts):
+        alone = drafter.propose_everywhere(text, np.array([5]))
+        np.testing.assert_array_equal(token_ids[row].numpy(), alone.token_ids[0])
+        np.testing.assert_allclose(confidence[row].numpy(), alone.confidence[0], rtol=0, atol=1e-12)
 
 
 def test_layers_after_the_exit_are_never_run(make_target, text):

@@ -80,6 +80,26 @@ class EarlyExit:
             target_fraction=_weight_share(target.model, num_layers),
         )
 
+    @property
+    def model(self) -> Any:
+        """The causal language model that ends at the exit."""
+        return self._model
+
+    def draft(self, cache: Any, tokens: torch.Tensor, depth: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draft for a batch of requests of one length, a pass a token.
+
+        cache       keys and values of everything before `tokens` in the exit's layers; grows by `depth` positions
+        tokens      [B] int64, the last token of each request
+        depth       draft tokens a request, K
+        returns     token_ids [B, K] int64 and confidence [B, K] float64
+        """
+        drafts = []
+        for _ in range(depth):
+            logits = self._model(tokens[:, None], use_cache=True, **{cache_keyword(self._model): cache}).logits[:, -1]
+            drafts.append(_most_likely(logits))
+            tokens = drafts[-1][0]
+        return torch.stack([draft[0] for draft in drafts], 1), torch.stack([draft[1] for draft in drafts], 1)
+
     def propose_everywhere(self, prompt: np.ndarray, output: np.ndarray) -> Proposals:
         """See `Drafter.propose_everywhere`.
 

