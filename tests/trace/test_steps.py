@@ -66,6 +66,7 @@ def test_a_trace_without_steps_says_so(tmp_path, folder):
         ("num_emitted", -1, "-1; allowed: at least 0"),
         ("verify_seconds", -1.0, "-1.0; allowed: finite seconds, at least 0"),
         ("verify_seconds", math.nan, "nan; allowed: finite seconds, at least 0"),
+        ("draft_seconds", math.inf, "inf; allowed: finite seconds, at least 0"),
         ("started_at", None, "null; allowed: a value in every row"),
     ],
 )

@@ -4,6 +4,7 @@ import json
 import math
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from specsim.errors import InputError
@@ -19,6 +20,7 @@ from tests.trace.traces import (
     retype,
     set_value,
     spoil,
+    write_small,
 )
 
 
@@ -117,7 +119,7 @@ def test_a_fault_of_the_blocks_is_named_with_file_column_and_row(folder, fault):
     ],
 )
 def test_a_fault_inside_a_list_names_the_draft(tmp_path, column, values, expected):
-    fine = {"confidence_max": [0.75, 0.5], "margin": [8.0, 0.0], "accept_prob": [1.0, 0.0], "survival": [0.5, 0.5]}
+    fine = {"confidence_max": [0.75, 0.5], "margin": [8.0, 0.0], "accept_prob": [1.0, 0.0], "survival": [0.75, 0.5]}
     folder = write_pairs(tmp_path / "trace", **fine, draft_token_ids=[7, 8])
     Trace.open(folder).validate()
     spoil(folder, "blocks.parquet", set_value(column, 1, values))
@@ -136,6 +138,16 @@ def write_pairs(folder, **columns):
     )
     writer.finish()
     return folder
+
+
+def test_the_row_is_counted_from_the_start_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("specsim.trace.files.ROW_GROUP_ROWS", 1)
+    folder = write_small(tmp_path / "trace")
+    table = pq.read_table(folder / "blocks.parquet")
+    for column, value in (("num_accepted", 5), ("confidence", [2.0] * table.column("num_drafts")[20].as_py())):
+        pq.write_table(set_value(column, 20, value)(table), folder / "blocks.parquet", row_group_size=12)
+        reseal(folder)
+        assert f"column {column!r}, row 20: " in fault_of(folder)
 
 
 def test_a_null_inside_a_list_is_refused(tmp_path):
@@ -283,6 +295,13 @@ def test_a_changed_byte_is_found_by_its_hash(folder):
     message = fault_of(folder)
     assert f"{path}: sha256 is" in message
     assert json.loads((folder / "manifest.json").read_text())["files"]["blocks.parquet"] in message
+
+
+def test_validation_compares_hashes_though_opening_did_not(folder):
+    edit_manifest(folder, lambda record: record["files"].update({"blocks.parquet": "0" * 64}))
+    trace = Trace.open(folder)
+    with pytest.raises(InputError, match="sha256 is"):
+        trace.validate()
 
 
 @pytest.mark.parametrize("file", ["requests.parquet", "blocks.parquet"])
