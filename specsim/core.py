@@ -6,7 +6,7 @@ Nothing here knows whether a simulator or a GPU drives the step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -69,6 +69,8 @@ class StepContext:
     mean_context     mean sequence length of the running requests, tokens
     rng              the only source of randomness a policy may use
     domains          domain of each running request, for contextual policies (empty when unknown)
+    price            what the step would take with the drafter of an arm at a depth: price(arm, depth); None where
+                     an engine has no cost table
     """
 
     step: int
@@ -78,6 +80,7 @@ class StepContext:
     mean_context: float
     rng: np.random.Generator
     domains: tuple[str, ...] = ()
+    price: Callable[[int, int], StepCost] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -91,6 +91,27 @@ class BudgetPolicy(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
+        ...
+
+
+@runtime_checkable
+class DraftStop(Protocol):
+    """A budget policy that ends drafting before the ordered depth.
+
+    An autoregressive drafter then makes fewer passes; a block drafter saves none, since one pass proposes all.
+    """
+
+    def draft_lengths(self, draft: Draft, confidence: Array, price: Callable[[int], StepCost]) -> Array:
+        """Draft tokens of each request before drafting stops.
+
+        Position k may depend on what was drafted before it only, so that an engine can ask after every pass with
+        what it has so far and get the same answer as a replay that asks once with everything.
+
+        draft       what drafting to the ordered depth would propose
+        confidence  [B, D] float64, see `BudgetPolicy.plan`
+        price       seconds of the step at every budget, had drafting stopped at a depth: price(depth)
+        returns     [B] int64, in [min(1, num_drafts), num_drafts]
+        """
         ...
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from specsim.core import Array, Draft, DrafterSpec, Order, Outcome, Plan, StepContext, StepCost
 from specsim.errors import InputError
-from specsim.policies.base import BudgetPolicy, Calibrator, DrafterPolicy, Drafters
+from specsim.policies.base import BudgetPolicy, Calibrator, DrafterPolicy, Drafters, DraftStop
 from specsim.policies.calibrators.identity import IdentityCalibrator
 from specsim.policies.config import ControllerConfig
 from specsim.policies.exactness import exactness
@@ -18,6 +19,7 @@ class Controller:
 
     label         what tables and plots call it
     clairvoyant   whether it knows what the target would accept: a bound, not a policy
+    stops_drafting  whether drafting may end before the ordered depth, so that an engine must ask `draft_lengths`
     lossy         whether some arm it could pull does not keep the target's distribution
     lossy_reason  why (None when exact)
     config        the configuration it was built from (None when put together by hand)
@@ -55,6 +57,7 @@ class Controller:
         self.label = label or type(budget_policy).__name__
         self.config = config
         self.clairvoyant = budget_policy.clairvoyant
+        self.stops_drafting = isinstance(budget_policy, DraftStop)
         if live and self.clairvoyant:
             raise InputError(
                 f"{self.label}: a clairvoyant policy knows what the target would accept; it runs in simulation only"
@@ -102,6 +105,17 @@ class Controller:
         arm = self.drafter_policy.pull(context, context.rng)
         drafter = self.drafters[arm]
         return Order(arm=arm, depth=min(budget.draft_depth(context, drafter), drafter.max_depth))
+
+    def draft_lengths(self, draft: Draft, price: Callable[[int], StepCost]) -> Array:
+        """While drafting: [B] int64, where each request's draft ends; all of it unless the policy stops early.
+
+        draft   what drafting to the ordered depth proposes
+        price   seconds of the step at every budget, had drafting stopped at a depth
+        """
+        if not isinstance(self.budget_policy, DraftStop):
+            return draft.num_drafts
+        columns = next(iter(draft.scores.values())).shape[1]
+        return self.budget_policy.draft_lengths(draft, self._confidence(draft, price(columns)), price)
 
     def plan(self, draft: Draft, cost: StepCost) -> Plan:
         """After drafting: how many drafts of each request the target verifies.

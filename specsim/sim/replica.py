@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import simpy
@@ -145,9 +146,15 @@ class Replica:
         batch = len(slots)
         mean_context = scheduler.total_length / batch
         waiting = len(scheduler.waiting)
-        context = StepContext(self.step_index, self.env.now, batch, waiting, mean_context, self.rng, self._domains)
+        price = partial(self._price, batch, mean_context)
+        context = StepContext(
+            self.step_index, self.env.now, batch, waiting, mean_context, self.rng, self._domains, price
+        )
         self.step_index += 1
         return context
+
+    def _price(self, batch: int, mean_context: float, arm: int, depth: int) -> StepCost:
+        return self.cost.step_cost(self.drafters[arm], batch, depth, mean_context)
 
     def _idle_seconds(self, arm: int, slots: np.ndarray) -> float:
         """What keeping the idle drafters up to date costs, for a controller that learns from all of them."""
@@ -184,6 +191,11 @@ class Replica:
         limit = self._context_limits[order.arm]
         room = None if limit is None else limit - state.length[slots]
         draft, acceptable = self.replay.draft(order.arm, slots, emitted, order.depth, room)
+        if self.controller.stops_drafting:
+            assert context.price is not None
+            lengths = self.controller.draft_lengths(draft, partial(context.price, order.arm))
+            order = replace(order, depth=max(1, int(lengths.max())))
+            draft, acceptable = self.replay.draft(order.arm, slots, emitted, order.depth, lengths)
         if self.controller.clairvoyant:
             draft = replace(draft, num_acceptable=np.minimum(acceptable, draft.num_drafts))
         drafter = self.drafters[order.arm]
