@@ -36,6 +36,7 @@ def test_several_drafters_need_one_and_the_message_lists_them(drafter):
 def test_a_label_is_the_text_in_its_shortest_form_unless_one_is_given(drafter):
     drafters = [drafter("a"), drafter("b")]
     assert build_controller("dcut:count=paper,ratios=.25/.5@a", drafters).label == "dcut:ratios=0.25/0.5@a"
+    assert build_controller("dcut:include_zero=yes@a", drafters).label == "dcut:include_zero=true@a"
     config = ControllerConfig(budget="dcut", drafter="a", label="ours")
     assert build_controller(config, drafters).label == "ours"
     assert build_controller(config, drafters).config.label == "ours"

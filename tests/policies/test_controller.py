@@ -75,6 +75,45 @@ def test_a_score_that_is_no_number_counts_as_no_confidence(spec, proposal):
     assert plan(controller, with_nan) == plan(controller, with_zero)
 
 
+def test_every_part_learns_from_a_step(drafter, outcome):
+    class Listener:
+        """All three parts in one, that remembers what it is told."""
+
+        arms, scores = (0,), ()
+        score, timing, clairvoyant, drafts, max_depth = None, "past", False, True, None
+
+        def __init__(self):
+            self.heard = []
+
+        def observe(self, outcome):
+            self.heard.append(outcome)
+
+        def update(self, arm, outcome):
+            self.heard.append((arm, outcome))
+
+    arms, budget, calibrator = Listener(), Listener(), Listener()
+    controller = Controller([drafter()], arms, budget, calibrator)
+    told = outcome([3], [1])
+    controller.observe(told)
+    assert (arms.heard, budget.heard, calibrator.heard) == ([(0, told)], [told], [told])
+
+
+@pytest.mark.parametrize(
+    ("spec", "deepest"),
+    [
+        ("autoregressive", 0),
+        ("dcut@shallow", 3),
+        ("dcut@ucb1", 9),
+        ("fixed_depth:depth=5@ucb1", 5),
+        ("fixed_depth:depth=5@deep", 5),
+        ("fixed_depth:depth=9@ucb1", 9),
+    ],
+)
+def test_an_engine_can_reserve_for_the_deepest_draft_it_may_order(spec, deepest, drafter):
+    drafters = [drafter("shallow", max_depth=3), drafter("deep", max_depth=9)]
+    assert build_controller(spec, drafters).max_depth == deepest
+
+
 def test_a_score_that_is_no_number_is_no_confidence_whatever_a_calibrator_makes_of_it(proposal):
     class Optimist:
         scores = ("drawn_prob",)
@@ -88,8 +127,9 @@ def test_a_score_that_is_no_number_is_no_confidence_whatever_a_calibrator_makes_
 
 
 def test_confidences_outside_their_range_cannot_make_survival_rise(proposal):
-    draft = proposal([[0.5, 1.0 + 2**-52, 3.0], [0.5, -1.0, -1.0]])
-    assert plan(build_controller("dcut:ratios=.5", [draft.drafter]), draft) == [3, 0]
+    draft = proposal([[0.5, 3.0], [0.9, 0.9], [-1.0, 0.9]])  # not .5 * 3 = 1.5, which would come before its own prefix
+    assert plan(build_controller("dcut:ratios=.16", [draft.drafter]), draft) == [0, 1, 0]
+    assert plan(build_controller("dcut:ratios=1", [draft.drafter]), draft) == [2, 2, 2]
 
 
 @pytest.mark.parametrize("spec", ["autoregressive", "fixed_depth", "fixed_ratio", "dcut", "clairvoyant"])

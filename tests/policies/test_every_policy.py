@@ -169,7 +169,7 @@ def play(controller, rng, context, num_steps):
 def test_a_state_moves_through_json_and_continues_identically(spec, arms, drafter, context):
     drafters = [drafter("a", max_depth=4), drafter("b", max_depth=6), drafter("c", max_depth=6)]
     original, continued = (build_controller(f"{spec}@{arms}", drafters) for _ in range(2))
-    play(original, np.random.default_rng(1), context, 30)
+    play(original, np.random.default_rng(1), context, 31)  # in the middle of a round of three
     state = json.loads(json.dumps(original.state_dict(), allow_nan=False))
     continued.load_state_dict(state)
     assert continued.state_dict() == original.state_dict()
