@@ -9,6 +9,7 @@ import typer
 
 from specsim.cli import cost, trace
 from specsim.cli.compare import compare
+from specsim.cli.demo import demo
 from specsim.cli.policies import policies
 from specsim.cli.profile import profile
 from specsim.cli.record import record
@@ -38,6 +39,7 @@ def specsim() -> None:
     """
 
 
+app.command()(demo)
 app.command()(simulate)
 app.command()(compare)
 app.command()(regret)

@@ -13,14 +13,15 @@ def pieces(label: str) -> list[str]:
 
 
 def lines(label: str, width: int) -> list[str]:
-    """A label in lines of at most `width` characters; a part that is longer by itself is cut."""
+    """A label in lines of at most `width` characters; a part that is longer by itself is cut, if possible after `_`."""
     filled = [""]
     for piece in pieces(label):
         if filled[-1] and len(filled[-1]) + len(piece) > width:
             filled.append("")
         filled[-1] += piece
         while len(filled[-1]) > width:
-            filled[-1:] = [filled[-1][:width], filled[-1][width:]]
+            cut = filled[-1].rfind("_", 0, width) + 1 or width
+            filled[-1:] = [filled[-1][:cut], filled[-1][cut:]]
     return filled
 
 

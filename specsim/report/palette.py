@@ -7,6 +7,7 @@ Source: Okabe and Ito, Color universal design, 2008, darkened to a contrast of 3
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from specsim.report.grid import is_baseline, policies_of
@@ -76,6 +77,11 @@ def drafter_styles(names: list[str]) -> dict[str, Style]:
     """A style for each drafter, from the other end of the hues, so that none looks like the first policy."""
     styles = {name: _style(len(HUES) - 1 - index % len(HUES)) for index, name in enumerate(names)}
     return styles | {"none": Style(PLAIN)}
+
+
+def styles_in_order(names: Iterable[str]) -> dict[str, Style]:
+    """A style for each of some policies, hues in order."""
+    return {name: _style(index) for index, name in enumerate(names)}
 
 
 def _style(index: int) -> Style:

@@ -27,3 +27,7 @@ def test_no_line_is_too_long_and_nothing_is_lost(label, width):
 
 def test_the_browser_may_break_a_label_and_its_text_is_escaped():
     assert breakable("<b>:x@y") == "&lt;b&gt;:<wbr>x<wbr>@y"
+
+
+def test_a_part_longer_than_a_line_is_cut_between_words_if_it_can_be():
+    assert lines("discounted_thompson_gaussian:sigma=.5", 22) == ["discounted_thompson_", "gaussian:sigma=.5"]

@@ -27,17 +27,15 @@ def _of(own: list[PolicyRegret], environment: Surroundings) -> list[str]:
         sentence += f", not distinguishable from {_listed([found.policy for found in tied])}"
     else:
         sentence += f", then {rest[0].policy} ({_amount(rest[0])})"
-    sentences = [f"{sentence}."]
-    far = [found for found in rest if found.regret > MANY_TIMES * best.regret]
+    far = [f"{found.policy} ({_round(found.regret)})" for found in rest if found.regret > MANY_TIMES * best.regret]
     if far:
-        names = _listed([f"{found.policy} ({_round(found.regret)})" for found in far])
-        sentences.append(f"more than {MANY_TIMES:g} times as much is lost by {names}.")
-    if environment.changes:
-        behind = [found.policy for found in ranked if found.static_regret > 0]
-        if behind and len(behind) < len(ranked):
-            sentences.append(f"never switching from {environment.best_fixed} would do better than {_listed(behind)}.")
-    sentences += _in_seconds(own, best)
-    return sentences
+        verb = "loses" if len(far) == 1 else "lose"
+        sentence += f"; {_listed(far)} {verb} more than {MANY_TIMES:g} times as much"
+    sentences = [f"{sentence}."]
+    behind = [found.policy for found in ranked if found.regret > environment.fixed_regret > 0]
+    if behind:
+        sentences.append(f"never switching from {environment.best_fixed} would do better than {_listed(behind)}.")
+    return sentences + _in_seconds(own, best)
 
 
 def _in_seconds(own: list[PolicyRegret], best: PolicyRegret) -> list[str]:
@@ -46,8 +44,8 @@ def _in_seconds(own: list[PolicyRegret], best: PolicyRegret) -> list[str]:
     if fastest is best or fastest.seconds_interval[1] >= best.seconds_interval[0]:
         return []
     return [
-        f"counted in seconds, switching included, {fastest.policy} loses least ({fastest.seconds_regret:.2f} s with "
-        f"{_round(fastest.switches)} switches; {best.policy} {best.seconds_regret:.2f} s with {_round(best.switches)})."
+        f"counted in seconds, {fastest.policy} loses least: {fastest.seconds_regret:.2f} s with "
+        f"{fastest.switches:,.0f} switches, and {best.policy} {best.seconds_regret:.2f} s with {best.switches:,.0f}."
     ]
 
 

@@ -39,7 +39,7 @@ class PolicyRegret:
     seconds_interval        90 % bootstrap interval of that mean
     switches                mean number of steps whose arm was not the one before
     arm_share               share of the steps by arm
-    curve                   by checkpoint: step, mean, low (5 %), high (95 %), and the same of seconds: seconds_mean, ...
+    curve                   by checkpoint: step, mean, low (5 %), high (95 %), and as much in seconds: seconds_mean, ...
     by_seed                 regret, static_regret, seconds_regret, switches of each seed
     """
 
@@ -69,6 +69,7 @@ class Surroundings:
     arms            names
     num_steps       T
     best_fixed      the best fixed arm in hindsight
+    fixed_regret    what pulling it at every step would lose
     changes         steps from which on the arms are not what they were (empty when they drift at every step)
     means           [A] expected acceptance at first
     lines           lines to read a curve against, by name, at the curve's steps
@@ -79,6 +80,7 @@ class Surroundings:
     arms: tuple[str, ...]
     num_steps: int
     best_fixed: str
+    fixed_regret: float
     changes: tuple[int, ...]
     means: tuple[float, ...]
     lines: dict[str, list[float]]

@@ -92,8 +92,16 @@ def study_regret(
         environments=surroundings,
         regrets=regrets,
         findings=findings(surroundings, regrets),
-        notes=list(notes),
+        notes=[*notes, *_full_information(policies)],
     )
+
+
+def _full_information(policies: Sequence[PolicyConfig]) -> list[str]:
+    """A word on policies that are told more than the others."""
+    told = [str(policy) for policy in policies if getattr(build_arms(policy, 2), "full_information", False)]
+    if not told:
+        return []
+    return [f"{', '.join(told)}: learns from every arm at every step; the others only from the arm they pulled"]
 
 
 def run(task: Task) -> PolicyRegret:
@@ -138,12 +146,14 @@ def describe(environment: Environment) -> Surroundings:
     """What a reader must know of an environment."""
     acceptance = environment.truth.acceptance
     num_steps, changes = len(acceptance), environment.truth.changes
+    best = int(acceptance.sum(axis=0).argmax())
     return Surroundings(
         name=environment.name,
         description=environment.description,
         arms=environment.arms,
         num_steps=num_steps,
-        best_fixed=environment.arms[int(acceptance.sum(axis=0).argmax())],
+        best_fixed=environment.arms[best],
+        fixed_regret=float((acceptance.max(axis=1) - acceptance[:, best]).sum()),
         changes=tuple(changes) if len(changes) <= MOST_CHANGES else (),
         means=tuple(acceptance[0].tolist()),
         lines=lines(acceptance, checkpoints(num_steps), isinstance(environment, BernoulliArms)),

@@ -10,6 +10,9 @@ from specsim.core import Blocks, DrafterSpec
 from specsim.policies.base import DrafterPolicy
 from specsim.policies.build import build_arms
 from specsim.policies.config import PolicyConfig
+from specsim.study.regret.bernoulli import bernoulli
+from specsim.study.regret.result import RegretResult
+from specsim.study.regret.study import study_regret
 from specsim.trace.requests import Requests
 
 
@@ -66,3 +69,11 @@ class SmallTrace:
 @pytest.fixture
 def small_trace() -> SmallTrace:
     return SmallTrace()
+
+
+@pytest.fixture(scope="session")
+def result() -> RegretResult:
+    """Two policies in two environments, five seeds."""
+    policies = [PolicyConfig.model_validate(text) for text in ("ucb1", "hedge:rate=.2")]
+    environments = [bernoulli("stationary", 400), bernoulli("one_swap", 400)]
+    return study_regret(environments, policies, [0, 1, 2, 3, 4], command="specsim regret")
