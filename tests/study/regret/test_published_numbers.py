@@ -1,6 +1,7 @@
 """Published regrets, reached: 200 seeds of T = 10,000 steps, three Bernoulli arms of means .3, .7, .5."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,3 +58,15 @@ def test_the_theory_lines_are_the_published_ones():
 
 def test_ucb1_stays_below_its_bound():
     assert regrets("ucb1", "stationary").max() < ucb1_bound(MEANS, STEPS)[0]
+
+
+@pytest.mark.parametrize("policy", ["ucb1", "thompson_beta"])
+def test_the_page_holds_these_numbers(policy):
+    page = (Path(__file__).resolve().parents[3] / "docs" / "regret.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{policy}` |"))
+    cells = row.split("|")
+    for column, environment in ((2, "stationary"), (3, "one_swap")):
+        if (policy, environment) != ("ucb1", "one_swap"):  # played by no other test
+            found = regrets(policy, environment)
+            assert cells[column].strip().startswith(f"{found.mean():.1f} ± {found.std(ddof=1):.0f}")
+    assert f"{regrets(policy, 'stationary', 5).mean():.1f}" in page.split("Seeds 0\nto 4 here give")[1][:40]
