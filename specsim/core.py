@@ -104,12 +104,16 @@ class Draft:
     scores          each offered score, [B, D] float64; probabilities in [0, 1]; 0 at and beyond `num_drafts`
     num_acceptable  [B] int64, drafts the target would accept; only a simulator knows it, and hands it only
                     to a clairvoyant policy (None otherwise)
+    slots           [B] int64 numpy, a small number of each running request, its own until it leaves (None: unknown)
+    ages            [B] int64 numpy, decode steps each request has had before this one (None: unknown)
     """
 
     drafter: DrafterSpec
     num_drafts: Array
     scores: Mapping[Score, Array]
     num_acceptable: Array | None = None
+    slots: np.ndarray | None = None
+    ages: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +122,11 @@ class StepCost:
 
     seconds     [B * D + 1] float64, end-to-end seconds of this step (draft, plan, verify, host, switch)
                 if K drafts are verified beside B anchors, at index K; staircases are already in it
+    envelope    [B * D + 1] float64, the largest convex curve that nowhere exceeds `seconds` (None: not worked out)
     """
 
     seconds: Array
+    envelope: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)

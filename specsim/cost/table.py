@@ -13,6 +13,7 @@ import numpy as np
 from specsim.core import DrafterSpec, StepCost, StepSeconds
 from specsim.cost.cells import Cell, check_cells
 from specsim.cost.curves import Edge
+from specsim.cost.envelope import lower_envelope
 from specsim.cost.files import read_table, write_table
 from specsim.cost.meta import CostMeta, Ranges
 from specsim.cost.phases import Phases
@@ -245,8 +246,10 @@ class CostTable:
 
 def _entry(draft: float, plan: float, verify: Floats, host: float) -> _Entry:
     seconds = np.ascontiguousarray(draft + plan + verify + host)  # StepSeconds.total's order: equal in bits
-    seconds.flags.writeable = False
-    return _Entry(StepCost(seconds), draft, plan, verify, host)
+    envelope = lower_envelope(seconds)
+    for array in (seconds, envelope):
+        array.flags.writeable = False
+    return _Entry(StepCost(seconds, envelope), draft, plan, verify, host)
 
 
 def _ranges(meta: CostMeta, cells: tuple[Cell, ...]) -> Ranges:

@@ -28,8 +28,12 @@ from specsim.policies.base import DrafterPolicy, Drafters
 from specsim.policies.budget.autoregressive import Autoregressive
 from specsim.policies.budget.clairvoyant import Clairvoyant
 from specsim.policies.budget.dcut import DCut
+from specsim.policies.budget.dcut_causal import DCutCausal
+from specsim.policies.budget.dcut_lagged import DCutLagged
+from specsim.policies.budget.dspark import DSpark
 from specsim.policies.budget.fixed_depth import FixedDepth
 from specsim.policies.budget.fixed_ratio import FixedRatio
+from specsim.policies.budget.tetris import Tetris
 from specsim.policies.calibrators.identity import IdentityCalibrator
 from specsim.policies.config import ControllerConfig, PolicyConfig, parse
 from specsim.policies.controller import Controller
@@ -39,6 +43,10 @@ BUDGETS: dict[str, type[Any]] = {
     "fixed_depth": FixedDepth,
     "fixed_ratio": FixedRatio,
     "dcut": DCut,
+    "dcut_causal": DCutCausal,
+    "dcut_lagged": DCutLagged,
+    "dspark": DSpark,
+    "tetris": Tetris,
     "clairvoyant": Clairvoyant,
 }
 

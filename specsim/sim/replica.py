@@ -196,13 +196,14 @@ class Replica:
             lengths = self.controller.draft_lengths(draft, partial(context.price, order.arm))
             order = replace(order, depth=max(1, int(lengths.max())))
             draft, acceptable = self.replay.draft(order.arm, slots, emitted, order.depth, lengths)
-        if self.controller.clairvoyant:
-            draft = replace(draft, num_acceptable=np.minimum(acceptable, draft.num_drafts))
+        told = np.minimum(acceptable, draft.num_drafts) if self.controller.clairvoyant else None
+        draft = replace(draft, num_acceptable=told, slots=slots, ages=state.num_steps[slots])
         drafter = self.drafters[order.arm]
         cost = self.cost.step_cost(drafter, context.batch, order.depth, context.mean_context)
         added = extra.switch + extra.prefill
         if added:
-            cost = StepCost(cost.seconds + added)
+            envelope = None if cost.envelope is None else cost.envelope + added
+            cost = StepCost(cost.seconds + added, envelope)
         num_verify = self.controller.plan(draft, cost).num_verify
         num_accepted = np.minimum(acceptable, num_verify)
         num_emitted = np.minimum(num_accepted + 1, state.limit[slots] - emitted)
@@ -210,12 +211,12 @@ class Replica:
         seconds = self.cost.phases(drafter, context.batch, order.depth, budget, context.mean_context)
         if added:
             seconds = replace(seconds, switch=extra.switch, prefill=extra.prefill)
-        told = None
+        counterfactual = None
         if self.controller.full_information:
-            told = self.replay.counterfactual(slots, emitted, num_emitted)
+            counterfactual = self.replay.counterfactual(slots, emitted, num_emitted)
         return Step(
             self.env.now, slots, order, draft, num_verify, np.minimum(num_accepted, num_emitted), num_emitted,
-            seconds, chunks, context.num_waiting, told,
+            seconds, chunks, context.num_waiting, counterfactual,
         )  # fmt: skip
 
     def _commit(self, step: Step) -> None:

@@ -72,6 +72,14 @@ def test_the_whole_step_adds_draft_and_host_to_verify():
     assert ratios(text) == ["1.00x", "2.50x", "1.50x", "2.75x"]  # 18 and 33 ms against 10 + 2
 
 
+def test_the_other_phases_are_listed_with_what_they_are_of():
+    text = printed(table(WIDE, SIZES))
+    lines = [line.replace("│", " ").split() for line in text[text.index("other phases") :].splitlines()]
+    assert ["host", "batch", "4", "1"] in lines
+    assert ["prefill", "100", "tokens", "1500"] in lines
+    assert ["switch", "a-drafter-with-a-rather-long-name", "100", "tokens", "500"] in lines
+
+
 def test_one_context_is_shown_and_the_others_are_named():
     costs = table(WIDE, SIZES)
     assert row(printed(costs), "verify:", 1)[0] == f"{0.01234567 * 4 * 1e3:.4g}"

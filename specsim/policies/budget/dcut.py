@@ -19,7 +19,7 @@ from specsim.policies.survival import namespace, survival_scores
 Ratios = Annotated[tuple[Ratio, ...], Field(min_length=1)] | Literal["all"]
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """A list as written in a controller's text, `.25/.5`; a single number is a list of one."""
     if isinstance(value, str) and value != "all":
         return value.split("/")
@@ -42,7 +42,7 @@ class DCut(DepthOption):
     Source: D-cut (arXiv 2607.14647), equations of the utility and of the candidate ratios; defaults are the paper's.
     """
 
-    ratios: Annotated[Ratios, BeforeValidator(_listed)] = (0.25, 0.5, 0.75, 1.0)
+    ratios: Annotated[Ratios, BeforeValidator(listed)] = (0.25, 0.5, 0.75, 1.0)
     include_zero: bool = False
     count: RatioCount = "paper"
     numerator: Literal["paper", "bonus"] = "paper"
@@ -71,15 +71,24 @@ class DCut(DepthOption):
             budgets = xp.concat([xp.zeros((1,), dtype=xp.int64, device=device), budgets])
         return budgets
 
+    def best_budget(self, negated: Array, draft: Draft, columns: int, cost: StepCost, xp: Any) -> Array:
+        """Number of drafts with the best utility.
+
+        negated  [D * B] float64, see `ranking.best_first`
+        columns  draft positions D of the step
+        returns  [1] int64
+        """
+        budgets = self.budgets(draft, columns, xp)
+        tokens = accepted_estimate(negated, budgets, xp)
+        if self.numerator == "bonus":
+            tokens = tokens + draft.num_drafts.shape[0] * int(FIXED_POINT)
+        utility = xp.astype(tokens, xp.float64) / xp.take(cost.seconds, budgets, axis=0)
+        return xp.take(budgets, xp.argmax(utility, keepdims=True), axis=0)
+
     def plan(self, draft: Draft, confidence: Array, cost: StepCost) -> Array:
         """[B] int64, verified prefix length of each request; see `BudgetPolicy.plan`."""
         xp = namespace(confidence)
         scores = survival_scores(confidence, draft.num_drafts, xp)
         negated = best_first(scores, xp)
-        budgets = self.budgets(draft, confidence.shape[1], xp)
-        tokens = accepted_estimate(negated, budgets, xp)
-        if self.numerator == "bonus":
-            tokens = tokens + confidence.shape[0] * int(FIXED_POINT)
-        utility = xp.astype(tokens, xp.float64) / xp.take(cost.seconds, budgets, axis=0)
-        best = xp.take(budgets, xp.argmax(utility, keepdims=True), axis=0)
+        best = self.best_budget(negated, draft, confidence.shape[1], cost, xp)
         return keep_best(scores, negated, best, xp)
