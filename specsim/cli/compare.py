@@ -177,13 +177,15 @@ def command_line(context: typer.Context) -> str:
     return shlex.join(["specsim", *arguments])
 
 
-def run_study(study: StudyConfig, jobs: int, out: Path | None, resume: bool, command: str) -> StudyResult:
-    """Run a study with a progress bar on stderr."""
+def run_study(
+    study: StudyConfig, jobs: int, out: Path | None, resume: bool, command: str, doing: str = "runs"
+) -> StudyResult:
+    """Run a study with a progress bar on stderr that says what it is doing."""
     from specsim.study.compare import compare as run
 
     with ExitStack() as stack:
         bar = stack.enter_context(progress_bar())
-        task = bar.add_task("runs", total=None)
+        task = bar.add_task(doing, total=None)
 
         def advance(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 DEFAULT_BATCH = 8
 REQUESTS_PER_SLOT = 4
-FEWEST_REQUESTS = 16
-OPEN_LOOP_REQUESTS = 64
 
 LATENCIES = {
     "ttft": "to the first token",
@@ -165,6 +163,7 @@ def _workload(
     batch: int | None, rate: float | None, burstiness: float | None, arrivals: float | None, requests: int | None
 ) -> Workload:
     from specsim.sim import ClosedLoop, Gamma, TraceArrivals
+    from specsim.study.plan import FEWEST_REQUESTS, OPEN_LOOP_REQUESTS
 
     given = [
         name

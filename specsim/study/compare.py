@@ -15,7 +15,7 @@ from specsim.study.assemble import assemble
 from specsim.study.drafters import drafter_statistics
 from specsim.study.executors import executor_for
 from specsim.study.findings import findings
-from specsim.study.plan import Plan, Task
+from specsim.study.plan import FEWEST_REQUESTS, OPEN_LOOP_REQUESTS, Plan, Task
 from specsim.study.record import Record, read_records, stored_keys
 from specsim.study.result import Cell, StudyResult
 from specsim.study.task import run_planned, run_task
@@ -126,7 +126,8 @@ def _table_facts(plan: Plan, index: int) -> dict[str, Any]:
 
 
 def _workload_facts(study: StudyConfig) -> dict[str, Any]:
-    finished = study.requests or ("4 a slot, 16 at least" if study.batches else 64)
+    by_slot = f"{study.requests_per_slot} a slot, {FEWEST_REQUESTS} at least" if study.batches else OPEN_LOOP_REQUESTS
+    finished = by_slot if study.requests is None else study.requests
     if study.batches:
         return {"arrivals": "closed loop", "concurrency": list(study.batches), "finished requests a run": finished}
     law = "Poisson" if study.burstiness == 1.0 else f"Gamma, burstiness {study.burstiness:g}"

@@ -27,15 +27,13 @@ def _of_table(cells: list[Cell]) -> list[str]:
     for cell in cells:
         places.setdefault((cell.batch, cell.rate), []).append(cell)
     winners = [winner for place in places.values() if (winner := _winner(place)) is not None]
+    slower = [cell for cell in cells if cell.slower_than_autoregressive]
+    undecided = [cell for cell in cells if cell.not_distinguishable and not cell.slower_than_autoregressive]
     return [
         *_wins(winners),
         *_against_fixed(winners, places),
-        *_by_policy(cells, lambda cell: cell.slower_than_autoregressive, "is slower than autoregressive at"),
-        *_by_policy(
-            [cell for cell in cells if not cell.slower_than_autoregressive],
-            lambda cell: cell.not_distinguishable,
-            "is not distinguishable from autoregressive at",
-        ),
+        *_verdict("slower than autoregressive", slower),
+        *_verdict("not distinguishable from autoregressive", undecided),
         *_arms(cells),
         *_bound(winners),
     ]
@@ -50,58 +48,55 @@ def _winner(place: list[Cell]) -> Cell | None:
 def _wins(winners: list[Cell]) -> list[str]:
     sentences = []
     for policy, won in _groups(winners):
-        loads = _listed(f"{_load(cell)} ({_times(cell)})" for cell in won)
         if policy == "autoregressive":
-            sentences.append(f"nothing beats autoregressive decoding at {_listed(map(_load, won))}.")
+            sentences.append(f"nothing beats autoregressive decoding at {_at(won, None)}.")
         else:
-            sentences.append(f"{policy} is the fastest at {loads}.")
+            sentences.append(f"{policy} is the fastest at {_at(won, _times)}.")
     return sentences
 
 
 def _against_fixed(winners: list[Cell], places: dict[tuple[int, float], list[Cell]]) -> list[str]:
     """How far the winner is from the best fixed choice, or the best adaptive policy from a fixed winner."""
-    ahead: list[str] = []
-    unclear: list[str] = []
-    behind: list[str] = []
+    ahead: list[Cell] = []
+    undecided: list[Cell] = []
+    behind: list[Cell] = []
     for winner in winners:
         others = [cell for cell in places[winner.batch, winner.rate] if not cell.fixed]
         adaptive = _winner(others) if winner.fixed else winner
         if adaptive is None or adaptive.difference_to_best_fixed is None:
             continue
         _, low, high = adaptive.difference_to_best_fixed
-        text = f"{_load(adaptive)} ({adaptive.policy} {_difference(adaptive)} against {adaptive.best_fixed})"
-        (ahead if low > 0 else behind if high < 0 else unclear).append(text)
-    sentences = []
-    if ahead:
-        sentences.append(f"adapting beats the best fixed policy at {_listed(ahead)}.")
-    if unclear:
-        sentences.append(f"the best adaptive and the best fixed policy are not distinguishable at {_listed(unclear)}.")
-    if behind:
-        sentences.append(f"no adaptive policy reaches the best fixed one at {_listed(behind)}.")
-    return sentences
+        (ahead if low > 0 else behind if high < 0 else undecided).append(adaptive)
+    verdicts = {
+        "is ahead of the best fixed policy at": ahead,
+        "is not distinguishable from the best fixed policy at": undecided,
+        "is the best adaptive policy, behind the best fixed one, at": behind,
+    }
+    return [
+        f"{policy} {verdict} {_at(own, _difference)}."
+        for verdict, cells in verdicts.items()
+        for policy, own in _groups(cells)
+    ]
 
 
-def _by_policy(cells: list[Cell], holds: Callable[[Cell], bool], verdict: str) -> list[str]:
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if holds(cell) and not cell.clairvoyant:
-            found.setdefault(cell.policy, []).append(cell)
-    return [f"{policy} {verdict} {_listed(f'{_load(c)} ({_times(c)})' for c in own)}." for policy, own in found.items()]
+def _verdict(verdict: str, cells: list[Cell]) -> list[str]:
+    """One sentence for all policies that share a verdict."""
+    runnable = [cell for cell in cells if not cell.clairvoyant]
+    found = [f"{policy} at {_at(own, _times)}" for policy, own in _groups(runnable)]
+    return [f"{verdict}: {'; '.join(found)}."] if found else []
 
 
 def _arms(cells: list[Cell]) -> list[str]:
     """Which drafter each policy that tried several settled on."""
     sentences = []
-    for policy in dict.fromkeys(cell.policy for cell in cells):
-        own = [cell for cell in cells if cell.policy == policy]
+    for policy, own in _groups([cell for cell in cells if not cell.clairvoyant]):
         if all(len(_drafting(cell)) < 2 for cell in own):
             continue
-        choices = [(cell, *max(_drafting(cell).items(), key=lambda item: item[1])) for cell in own if _drafting(cell)]
-        settled: dict[str, list[str]] = {}
-        for cell, arm, share in choices:
-            name = arm if share >= SETTLED else "no drafter"
-            settled.setdefault(name, []).append(f"{_load(cell)} ({100 * share:.0f} %)")
-        chosen = "; ".join(f"{name} at {_listed(loads)}" for name, loads in settled.items())
+        settled: dict[str, list[Cell]] = {}
+        for cell in own:
+            arm, share = max(_drafting(cell).items(), key=lambda item: item[1], default=("", 0.0))
+            settled.setdefault(arm if share >= SETTLED else "no drafter", []).append(cell)
+        chosen = "; ".join(f"{arm} at {_at(where, _largest_share)}" for arm, where in settled.items())
         sentences.append(f"{policy} settled on {chosen}{_arm_regret(own)}.")
     return sentences
 
@@ -113,19 +108,23 @@ def _drafting(cell: Cell) -> dict[str, float]:
     return {name: share / total for name, share in used.items()}
 
 
+def _largest_share(cell: Cell) -> str:
+    return f"{100 * max(_drafting(cell).values(), default=0.0):.0f} %"
+
+
 def _arm_regret(cells: list[Cell]) -> str:
     regrets = [cell.values["regret_to_best_arm"] for cell in cells if "regret_to_best_arm" in cell.values]
     if not regrets:
         return ""
-    return f", at a regret of {_span(regrets, lambda r: f'{100 * r:.1f} %')} against the best single drafter"
+    low, high = (f"{100 * regret:.1f} %" for regret in (min(regrets), max(regrets)))
+    return f", at a regret of {low if low == high else f'{low} to {high}'} against the best single drafter"
 
 
 def _bound(winners: list[Cell]) -> list[str]:
-    reached = [(cell, cell.share_of_clairvoyant) for cell in winners if cell.share_of_clairvoyant is not None]
+    reached = [cell for cell in winners if cell.share_of_clairvoyant is not None]
     if not reached:
         return []
-    shares = _listed(f"{100 * share:.0f} % at {_load(cell)}" for cell, share in reached)
-    return [f"the fastest policy reaches {shares} of what a clairvoyant one would."]
+    return [f"of what a clairvoyant policy would bring, the fastest one brings at {_at(reached, _share_of_bound)}."]
 
 
 def _groups(cells: list[Cell]) -> list[tuple[str, list[Cell]]]:
@@ -136,12 +135,16 @@ def _groups(cells: list[Cell]) -> list[tuple[str, list[Cell]]]:
     return list(groups.items())
 
 
+def _at(cells: list[Cell], write: Callable[[Cell], str] | None) -> str:
+    """Loads of one kind in a row, each with what is written of it: `batch 4 (2.00x) and 8 (1.50x)`."""
+    aside = ["" if write is None else f" ({write(cell)})" for cell in cells]
+    if cells[0].rate:
+        return f"rate {_listed(f'{cell.rate:g}/s{text}' for cell, text in zip(cells, aside, strict=True))}"
+    return f"batch {_listed(f'{cell.batch}{text}' for cell, text in zip(cells, aside, strict=True))}"
+
+
 def _speedup(cell: Cell) -> float:
     return cell.values["speedup"]
-
-
-def _load(cell: Cell) -> str:
-    return f"{cell.rate:g} requests/s" if cell.rate else f"batch {cell.batch}"
 
 
 def _times(cell: Cell) -> str:
@@ -152,12 +155,12 @@ def _times(cell: Cell) -> str:
 def _difference(cell: Cell) -> str:
     assert cell.difference_to_best_fixed is not None
     mean, low, high = (100 * value for value in cell.difference_to_best_fixed)
-    return f"{mean:+.1f} %, {low:+.1f} to {high:+.1f},"
+    return f"{mean:+.1f} %, {low:+.1f} to {high:+.1f}, against {cell.best_fixed}"
 
 
-def _span(values: list[float], write: Callable[[float], str]) -> str:
-    low, high = write(min(values)), write(max(values))
-    return low if low == high else f"{low} to {high}"
+def _share_of_bound(cell: Cell) -> str:
+    assert cell.share_of_clairvoyant is not None
+    return f"{100 * cell.share_of_clairvoyant:.0f} %"
 
 
 def _listed(texts: Iterable[str]) -> str:

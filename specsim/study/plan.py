@@ -25,7 +25,6 @@ CLAIRVOYANT = "clairvoyant"
 FIXED_BUDGETS = (AUTOREGRESSIVE, "fixed_depth", "fixed_ratio")
 """Budget policies that choose nothing while they run."""
 
-REQUESTS_PER_SLOT = 4
 FEWEST_REQUESTS = 16
 OPEN_LOOP_REQUESTS = 64
 
@@ -105,8 +104,9 @@ class Plan:
         """The arrivals of one run; they depend on the load and the seed, never on the policy."""
         requests = self.study.requests
         if task.batch:
-            return ClosedLoop(task.batch, requests or max(FEWEST_REQUESTS, REQUESTS_PER_SLOT * task.batch))
-        return Gamma(task.rate, requests or OPEN_LOOP_REQUESTS, self.study.burstiness)
+            enough = max(FEWEST_REQUESTS, self.study.requests_per_slot * task.batch)
+            return ClosedLoop(task.batch, enough if requests is None else requests)
+        return Gamma(task.rate, OPEN_LOOP_REQUESTS if requests is None else requests, self.study.burstiness)
 
     def records_steps(self, task: Task) -> bool:
         """Whether the run keeps its steps, for the plots over time."""

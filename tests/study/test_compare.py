@@ -81,7 +81,7 @@ def test_drafting_badly_is_said_to_be_slower_than_not_drafting(small):
     slow = cell(small, "fixed_depth@weak")
     assert slow.slower_than_autoregressive
     assert slow.speedup_interval[1] < 1.0
-    assert any("fixed_depth@weak is slower than autoregressive" in sentence for sentence in small.findings)
+    assert any("slower than autoregressive: fixed_depth@weak at batch 2 (0." in sentence for sentence in small.findings)
 
 
 def test_the_bound_bounds_every_policy(small):
@@ -263,4 +263,7 @@ def test_case_20_verifying_what_does_not_pay_is_reported_as_slower_than_autoregr
     assert fixed.values["mean_step_seconds"] == pytest.approx(0.026)
     assert fixed.values["token_throughput"] == pytest.approx(124 / 0.026, rel=0.03)  # 4.77 tokens/ms
     assert fixed.slower_than_autoregressive
-    assert any("is slower than autoregressive at batch 64" in sentence for sentence in result.findings)
+    assert any(
+        "slower than autoregressive: fixed_depth:depth=4@even at batch 64 (0.7" in sentence
+        for sentence in result.findings
+    )

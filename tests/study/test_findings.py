@@ -39,7 +39,7 @@ def test_the_winner_is_named_with_its_speedup_and_interval():
 def test_loads_with_the_same_winner_share_a_sentence():
     cells = [reference(batch=4), cell("dcut", 2.0, batch=4), reference(batch=32), cell("dcut", 1.2, batch=32)]
     assert findings(cells)[0] == (
-        "h20: dcut is the fastest at batch 4 (2.00x, 1.98 to 2.02) and batch 32 (1.20x, 1.18 to 1.22)."
+        "h20: dcut is the fastest at batch 4 (2.00x, 1.98 to 2.02) and 32 (1.20x, 1.18 to 1.22)."
     )
 
 
@@ -47,59 +47,80 @@ def test_nothing_beating_autoregressive_is_said_as_such():
     sentences = findings([reference(), cell("dcut", 0.9)])
     assert sentences == [
         "h20: nothing beats autoregressive decoding at batch 8.",
-        "h20: dcut is slower than autoregressive at batch 8 (0.90x, 0.88 to 0.92).",
+        "h20: slower than autoregressive: dcut at batch 8 (0.90x, 0.88 to 0.92).",
     ]
+
+
+def test_all_that_are_slower_share_a_sentence():
+    cells = [
+        *(reference(batch=4), cell("fixed 15", 1.5, batch=4), cell("fixed 7", 1.6, batch=4)),
+        *(reference(batch=32), cell("fixed 15", 0.8, batch=32), cell("fixed 7", 1.1, batch=32)),
+        *(reference(batch=64), cell("fixed 15", 0.6, batch=64), cell("fixed 7", 0.9, batch=64)),
+    ]
+    assert (
+        "h20: slower than autoregressive: fixed 15 at batch 32 (0.80x, 0.78 to 0.82) and 64 (0.60x, 0.58 to 0.62); "
+        "fixed 7 at batch 64 (0.90x, 0.88 to 0.92)."
+    ) in findings(cells)
 
 
 def test_an_interval_around_one_is_not_distinguishable():
     sentences = findings([reference(), cell("dcut", 1.01)])
-    assert "h20: dcut is not distinguishable from autoregressive at batch 8 (1.01x, 0.99 to 1.03)." in sentences
+    assert "h20: not distinguishable from autoregressive: dcut at batch 8 (1.01x, 0.99 to 1.03)." in sentences
 
 
 def test_bounds_and_lossy_policies_win_nothing():
-    cells = [
-        reference(),
-        cell("clairvoyant", 3.0, clairvoyant=True),
-        cell("cut", 2.0, lossy_reason="x"),
-        cell("dcut", 1.5),
-    ]
+    clairvoyant = cell("clairvoyant", 3.0, clairvoyant=True, arm_share={"a": 0.5, "b": 0.5})
+    cells = [reference(), clairvoyant, cell("cut", 2.0, lossy_reason="x"), cell("dcut", 1.5)]
     assert findings(cells) == ["h20: dcut is the fastest at batch 8 (1.50x, 1.48 to 1.52)."]
+
+
+def test_a_bound_is_not_called_slow():
+    assert not any("slower" in s for s in findings([reference(), cell("clairvoyant", 0.9, clairvoyant=True)]))
 
 
 def test_an_adaptive_winner_is_measured_against_the_best_fixed_policy():
     dcut = cell("dcut", 1.6, difference_to_best_fixed=(0.05, 0.03, 0.07), best_fixed="fixed 7")
     assert (
-        "h20: adapting beats the best fixed policy at batch 8 (dcut +5.0 %, +3.0 to +7.0, against fixed 7)."
+        "h20: dcut is ahead of the best fixed policy at batch 8 (+5.0 %, +3.0 to +7.0, against fixed 7)."
         in findings([reference(), dcut, cell("fixed 7", 1.5)])
     )
 
 
 def test_an_interval_around_zero_decides_nothing():
     dcut = cell("dcut", 1.51, difference_to_best_fixed=(0.01, -0.01, 0.03), best_fixed="fixed 7")
-    assert any(
-        "the best adaptive and the best fixed policy are not distinguishable at batch 8" in sentence
-        for sentence in findings([reference(), dcut, cell("fixed 7", 1.5)])
+    assert (
+        "h20: dcut is not distinguishable from the best fixed policy at batch 8 (+1.0 %, -1.0 to +3.0, against "
+        "fixed 7)." in findings([reference(), dcut, cell("fixed 7", 1.5)])
     )
 
 
 def test_a_fixed_winner_is_said_to_be_ahead():
     dcut = cell("dcut", 1.4, difference_to_best_fixed=(-0.07, -0.09, -0.05), best_fixed="fixed 7")
     assert (
-        "h20: no adaptive policy reaches the best fixed one at batch 8 (dcut -7.0 %, -9.0 to -5.0, against fixed 7)."
-        in findings([reference(), dcut, cell("fixed 7", 1.5)])
+        "h20: dcut is the best adaptive policy, behind the best fixed one, at batch 8 (-7.0 %, -9.0 to -5.0, against "
+        "fixed 7)." in findings([reference(), dcut, cell("fixed 7", 1.5)])
     )
 
 
 def test_a_bandit_is_said_to_have_settled_where_it_drafted_mostly_with_one_arm():
-    bandit = cell(
-        "ucb1",
-        1.5,
-        arm_share={"ngram": 0.72, "exit": 0.08, "none": 0.2},
-        values={"speedup": 1.5, "regret_to_best_arm": 0.031},
-    )
+    share = {"ngram": 0.72, "exit": 0.08, "none": 0.2}
+    bandit = cell("ucb1", 1.5, arm_share=share, values={"speedup": 1.5, "regret_to_best_arm": 0.031})
     assert (
         "h20: ucb1 settled on ngram at batch 8 (90 %), at a regret of 3.1 % against the best single drafter."
         in findings([reference(), bandit])
+    )
+
+
+def test_what_a_bandit_settled_on_is_told_by_load():
+    def bandit(batch, ngram, regret):
+        values = {"speedup": 1.5, "regret_to_best_arm": regret}
+        return cell("ucb1", 1.5, batch=batch, arm_share={"ngram": ngram, "exit": 1 - ngram}, values=values)
+
+    cells = [reference(batch=4), bandit(4, 0.9, 0.01), reference(batch=8), bandit(8, 0.3, 0.05)]
+    cells += [reference(batch=16), bandit(16, 0.8, 0.02)]
+    assert (
+        "h20: ucb1 settled on ngram at batch 4 (90 %) and 16 (80 %); exit at batch 8 (70 %), at a regret of 1.0 % to "
+        "5.0 % against the best single drafter." in findings(cells)
     )
 
 
@@ -109,20 +130,22 @@ def test_a_bandit_without_a_favourite_settled_on_none():
 
 
 def test_a_single_drafter_settles_on_nothing():
-    assert not any(
-        "settled" in s for s in findings([reference(), cell("dcut", 1.5, arm_share={"a": 0.9, "none": 0.1})])
-    )
+    one = cell("dcut", 1.5, arm_share={"a": 0.9, "none": 0.1})
+    assert not any("settled" in sentence for sentence in findings([reference(), one]))
 
 
 def test_what_the_bound_leaves_is_said():
-    assert "h20: the fastest policy reaches 71 % at batch 8 of what a clairvoyant one would." in findings(
+    assert "h20: of what a clairvoyant policy would bring, the fastest one brings at batch 8 (71 %)." in findings(
         [reference(), cell("dcut", 1.5, share_of_clairvoyant=0.71)]
     )
 
 
 def test_open_loops_are_called_by_their_rate():
     cells = [reference(batch=0, rate=2.5), cell("dcut", 1.5, batch=0, rate=2.5)]
-    assert findings(cells) == ["h20: dcut is the fastest at 2.5 requests/s (1.50x, 1.48 to 1.52)."]
+    cells += [reference(batch=0, rate=5.0), cell("dcut", 2.0, batch=0, rate=5.0)]
+    assert findings(cells) == [
+        "h20: dcut is the fastest at rate 2.5/s (1.50x, 1.48 to 1.52) and 5/s (2.00x, 1.98 to 2.02)."
+    ]
 
 
 def test_tables_are_told_apart():
