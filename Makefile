@@ -30,7 +30,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 docs: $(VENV)/dev.stamp
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/base.stamp
 	for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python "$$script" || exit 1; done

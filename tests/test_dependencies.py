@@ -145,6 +145,24 @@ def test_a_part_is_imported_where_torch_is_absent(part):
     assert run.stdout.splitlines()[-1] == "[]"
 
 
+def test_every_part_that_the_design_calls_light_is_among_those_imported():
+    named = {
+        "core",
+        "errors",
+        "telemetry",
+        "metrics",
+        "config",
+        "cost",
+        "trace",
+        "policies",
+        "sim",
+        "study",
+        "report",
+        "cli",
+    }
+    assert {f"specsim.{part}" for part in named} <= set(light_parts(ROOT / "specsim"))
+
+
 def test_no_import_in_the_source_points_the_wrong_way():
     assert violations(ROOT / "specsim") == []
 
