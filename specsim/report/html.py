@@ -134,9 +134,9 @@ def _figures(parts: list[Section]) -> dict[str, Any]:
 def _marked(sentence: str, policies: tuple[str, ...]) -> list[tuple[str, bool]]:
     """A sentence in pieces, each with whether it is a policy's label, so that labels are set apart.
 
-    A label without a drafter or an option is a word of the language, such as `autoregressive`, and stays one.
+    A label that is a word of the language, such as `autoregressive`, stays one.
     """
-    labels = sorted((policy for policy in policies if re.search("[@:]", policy)), key=len, reverse=True)
+    labels = sorted((policy for policy in policies if not re.fullmatch("[a-z]+", policy)), key=len, reverse=True)
     unbroken = re.sub(r"(?<=\d) %", "\u00a0%", sentence)
     if not labels:
         return [(unbroken, False)]

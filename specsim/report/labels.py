@@ -1,4 +1,4 @@
-"""Policy labels in lines, broken where a reader would break them: before `@` and `~`, after `:` and `,`."""
+"""Policy labels in lines, broken where a reader would break them: before `@` and `~`, after `:`, `,` and spaces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 def pieces(label: str) -> list[str]:
     """The parts of a label that stay together: `dcut:`, `count=code`, `@ucb1:`, `reward=throughput`."""
-    return [piece for piece in re.split(r"(?<=[:,])|(?=[@~])", label) if piece]
+    return [piece for piece in re.split(r"(?<=[:, ])|(?=[@~])", label) if piece]
 
 
 def lines(label: str, width: int) -> list[str]:

@@ -58,18 +58,25 @@ class Style:
 
 
 def policy_styles(result: StudyResult) -> dict[str, Style]:
-    """A style for each policy: grey for the two references, hues in order for the rest."""
+    """A style for each policy: grey for the two references, for the rest the first that none beside it has.
+
+    Policies that never meet on a cost table may look alike: they are never drawn together.
+    """
     clairvoyant = {cell.policy for cell in result.cells if cell.clairvoyant}
+    tables: dict[str, set[str]] = {}
+    for cell in result.cells:
+        tables.setdefault(cell.policy, set()).add(cell.table)
     styles: dict[str, Style] = {}
-    index = 0
+    indices: dict[str, int] = {}
     for policy in policies_of(result):
         if is_baseline(policy):
             styles[policy] = Style(BASELINE, "dash", "circle-open")
         elif policy in clairvoyant:
             styles[policy] = Style(BOUND, "dot", "diamond-open")
         else:
-            styles[policy] = _style(index)
-            index += 1
+            taken = {index for other, index in indices.items() if tables[other] & tables[policy]}
+            indices[policy] = next(index for index in range(len(taken) + 1) if index not in taken)
+            styles[policy] = _style(indices[policy])
     return styles
 
 

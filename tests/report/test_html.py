@@ -235,8 +235,9 @@ def test_a_policys_label_in_a_sentence_is_set_apart_only_where_it_is_whole(make_
 
 
 def test_a_label_that_is_a_word_stays_one_and_a_percent_sign_stays_with_its_number(make_study):
-    study = make_study(batches=(8,), policies=("clairvoyant",), findings=["70 % of what a clairvoyant one would."])
-    assert "<li>70\u00a0% of what a clairvoyant one would.</li>" in page(study)
+    findings = ["D-cut is 70 % of what a clairvoyant one would."]
+    study = make_study(batches=(8,), policies=("clairvoyant", "D-cut"), findings=findings)
+    assert "<li><code>D-cut</code> is 70\u00a0% of what a clairvoyant one would.</li>" in page(study)
 
 
 def test_of_two_labels_that_begin_alike_the_longer_is_meant(make_study):

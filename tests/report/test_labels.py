@@ -10,6 +10,10 @@ def test_a_label_breaks_after_colon_and_comma_and_before_the_drafter():
     assert pieces(LONG) == ["dcut:", "count=code,", "score=margin", "~identity", "@ucb1:", "reward=throughput"]
 
 
+def test_a_label_of_words_breaks_between_them():
+    assert lines("D-cut, any budget @UCB1", 14) == ["D-cut, any ", "budget @UCB1"]
+
+
 def test_lines_are_filled_before_a_new_one_begins():
     assert lines(LONG, 18) == ["dcut:count=code,", "score=margin", "~identity@ucb1:", "reward=throughput"]
 

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 from specsim.report.palette import HUES, drafter_styles, policy_styles
@@ -40,6 +41,14 @@ def test_references_are_grey_and_take_no_hue(make_study):
 
 def test_a_policy_keeps_its_style_whatever_the_load(make_study):
     assert policy_styles(make_study(batches=(1,))) == policy_styles(make_study(batches=(64, 8)))
+
+
+def test_policies_that_never_meet_may_look_alike_and_those_that_do_never(make_study):
+    study = make_study(batches=(1,), policies=("a", "b", "c"))
+    met = [("h20-qwen3-8b", "a"), ("h20-qwen3-8b", "b"), ("cpu-smollm2", "b"), ("cpu-smollm2", "c")]
+    cells = [cell for cell in study.cells if (cell.table, cell.policy) in met]
+    styles = policy_styles(dataclasses.replace(study, cells=cells))
+    assert [styles[policy].token for policy in "abc"] == ["hue-0", "hue-1", "hue-0"]
 
 
 def test_drafters_begin_at_the_other_end_and_plain_steps_are_grey():

@@ -97,12 +97,12 @@ def _regret(cells: list[Cell], styles: Styles) -> Figure:
 
 
 def _switching(result: StudyResult) -> set[str]:
-    """Policies that used more than one drafter anywhere."""
-    used: dict[str, set[str]] = {}
-    for cell in result.cells:
-        names = {name for name, share in cell.arm_share.items() if share > 0 and name != "none"}
-        used.setdefault(cell.policy, set()).update(names)
-    return {policy for policy, names in used.items() if len(names) > 1}
+    """Policies that used more than one drafter under some load."""
+    return {cell.policy for cell in result.cells if len(_used(cell)) > 1}
+
+
+def _used(cell: Cell) -> list[str]:
+    return [name for name, share in cell.arm_share.items() if share > 0 and name != "none"]
 
 
 def _arms(cells: list[Cell], drafters: Styles, switching: set[str]) -> Figure:

@@ -171,6 +171,9 @@ def test_without_a_policy_that_switches_there_is_no_chart_of_arms(make_study):
     assert "arms" not in charts_of(study)
     sometimes = [dataclasses.replace(cell, arm_share={"exit28": 0.5, "none": 0.5}) for cell in study.cells]
     assert "arms" not in charts_of(dataclasses.replace(study, cells=sometimes)), "a plain step is no drafter"
+    by_table = {"h20-qwen3-8b": "exit28", "cpu-smollm2": "exit24"}
+    chosen = [dataclasses.replace(cell, arm_share={by_table[cell.table]: 1.0}) for cell in study.cells]
+    assert "arms" not in charts_of(dataclasses.replace(study, cells=chosen)), "it is chosen before the run"
 
 
 def test_the_best_fixed_policy_is_named_and_not_compared_with_itself(study, charts):
