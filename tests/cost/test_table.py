@@ -189,8 +189,10 @@ def test_switching_is_priced_from_cells_then_from_the_hint():
     assert costs.switch_seconds(drafter(kind="model"), 10) == 1.0
     assert costs.switch_seconds(drafter("small", kind="model", target_fraction=0.25), 10) == 0.25
     assert "switching to small is derived from its hint as a share of the target's prefill" in costs.notes
+    assert costs.switch_seconds(drafter(kind="model"), 1) == pytest.approx(0.1)
+    assert costs.switch_seconds(drafter("small", kind="model"), 0) == 0.0
     with pytest.raises(InputError, match="no switch costs of drafter small"):
-        costs.switch_seconds(drafter("small", kind="model"), 10)
+        costs.switch_seconds(drafter("small", kind="model"), 1)
 
 
 @pytest.mark.parametrize("kind", ["ngram", "early_exit"])
