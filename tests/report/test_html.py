@@ -312,7 +312,7 @@ def drawn_by_browser(study, folder):
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
     command += ["--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000"]
     command += [f"--user-data-dir={folder / 'profile'}", "--dump-dom", (folder / "report.html").as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium to run the report's script")
