@@ -25,6 +25,7 @@ def render(info: dict[str, Any]) -> Iterator[RenderableType]:
     yield _domains(info)
     yield _drafters(info["drafters"])
     yield _survival(info["drafters"])
+    yield Text()
     yield Text(
         "MAL: mean acceptance length, tokens a step at full depth, bonus token included. ECE, AUC: how well "
         "confidence predicts acceptance of tested drafts. Survival: share of blocks whose first k drafts are accepted.",

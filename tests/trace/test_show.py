@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from specsim.trace.hardness import Spread
+from specsim.trace.info import describe
+from specsim.trace.show import render
+from specsim.trace.synthetic import SyntheticConfig, SyntheticDrafter, SyntheticTrace
+
+
+def shown(*drafters: SyntheticDrafter, **changes) -> list[str]:
+    fields = {"name": "shown", "num_requests": 4, "num_output_tokens": (40, 40), "spread": Spread(0.1, 1.0)}
+    trace = SyntheticTrace(SyntheticConfig(drafters=drafters, **(fields | changes)))
+    page = io.StringIO()
+    console = Console(file=page, width=80)
+    for part in render(describe(trace)):
+        console.print(part)
+    return page.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("depth", [1, 15, 16, 64])
+def test_a_page_fits_80_columns_and_cuts_nothing_off(depth):
+    lines = shown(SyntheticDrafter("early-exit-at-28", (1.0,), max_depth=depth), SyntheticDrafter("b", (0.5,)))
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    survival = next(line for line in lines if line.strip().startswith("early-exit-at-28 1.0"))
+    assert len(survival.split()) - 1 == len(range(1, depth + 1, -(-max(depth, 15) // 15)))
+
+
+def test_a_drafter_s_survival_stands_under_its_positions():
+    lines = shown(SyntheticDrafter("sure", (1.0,), max_depth=3), SyntheticDrafter("never", (0.0,), max_depth=2))
+    assert [line.split() for line in lines if line.startswith(("  survival", "  sure ", "  never "))][-3:] == [
+        ["survival", "1", "2", "3"],
+        ["sure", "1.0", "1.0", "1.0"],
+        ["never", ".00", ".00"],
+    ]
+
+
+def test_every_domain_shows_each_drafter_s_mean_acceptance_length():
+    drafters = (SyntheticDrafter("sure", (1.0,), max_depth=3), SyntheticDrafter("never", (0.0,), max_depth=2))
+    lines = shown(*drafters, domains={"x": 1.0, "y": 1.0}, domain_order="sequential")
+    assert [line.split() for line in lines if line.startswith(("  x ", "  y "))] == [
+        ["x", "2", "80", "4.00", "1.00"],
+        ["y", "2", "80", "4.00", "1.00"],
+    ]
+
+
+def test_numbers_that_nothing_was_seen_for_are_dashes():
+    lines = shown(SyntheticDrafter("never", (0.0,), max_depth=2), num_output_tokens=(1, 1))
+    row = next(line for line in lines if line.startswith("  never ") and "synthetic" in line)
+    assert row.split()[-4:] == ["2", "-", "0.000", "-"]
