@@ -69,8 +69,8 @@ class StepContext:
     mean_context     mean sequence length of the running requests, tokens
     rng              the only source of randomness a policy may use
     domains          domain of each running request, for contextual policies (empty when unknown)
-    price            what the step would take with the drafter of an arm at a depth: price(arm, depth); None where
-                     an engine has no cost table
+    price            what the step would take with a drafter at a depth: price(drafter, depth), depth 0 being a
+                     plain step; None where an engine has no cost table
     """
 
     step: int
@@ -80,7 +80,7 @@ class StepContext:
     mean_context: float
     rng: np.random.Generator
     domains: tuple[str, ...] = ()
-    price: Callable[[int, int], StepCost] | None = None
+    price: Callable[[DrafterSpec, int], StepCost] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,8 @@ class Draft:
                     to a clairvoyant policy (None otherwise)
     slots           [B] int64 numpy, a small number of each running request, its own until it leaves (None: unknown)
     ages            [B] int64 numpy, decode steps each request has had before this one (None: unknown)
+    num_decoded     [B] int64 numpy, output tokens each request has had after its first (None: unknown)
+    decode_seconds  [B] float64 numpy, seconds since each request's first output token (None: unknown)
     """
 
     drafter: DrafterSpec
@@ -114,6 +116,8 @@ class Draft:
     num_acceptable: Array | None = None
     slots: np.ndarray | None = None
     ages: np.ndarray | None = None
+    num_decoded: np.ndarray | None = None
+    decode_seconds: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,5 +67,5 @@ def _written(default: Any) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, tuple):
-        return "/".join(f"{item:g}" if isinstance(item, float) else str(item) for item in default)
+        return "/".join(f"{item:g}" if isinstance(item, float) else _written(item) for item in default)
     return str(default)

@@ -26,11 +26,13 @@ from specsim.policies.arms.thompson_gaussian import ThompsonGaussian
 from specsim.policies.arms.ucb1 import UCB1
 from specsim.policies.base import DrafterPolicy, Drafters
 from specsim.policies.budget.autoregressive import Autoregressive
+from specsim.policies.budget.batch_schedule import BatchSchedule
 from specsim.policies.budget.clairvoyant import Clairvoyant
 from specsim.policies.budget.dcut import DCut
 from specsim.policies.budget.dcut_causal import DCutCausal
 from specsim.policies.budget.dcut_lagged import DCutLagged
 from specsim.policies.budget.dspark import DSpark
+from specsim.policies.budget.ema_tiers import EmaTiers
 from specsim.policies.budget.fixed_depth import FixedDepth
 from specsim.policies.budget.fixed_ratio import FixedRatio
 from specsim.policies.budget.tetris import Tetris
@@ -42,6 +44,8 @@ BUDGETS: dict[str, type[Any]] = {
     "autoregressive": Autoregressive,
     "fixed_depth": FixedDepth,
     "fixed_ratio": FixedRatio,
+    "batch_schedule": BatchSchedule,
+    "ema_tiers": EmaTiers,
     "dcut": DCut,
     "dcut_causal": DCutCausal,
     "dcut_lagged": DCutLagged,
@@ -176,13 +180,19 @@ def _config_of(name: str, policy: Any) -> PolicyConfig:
     for field in fields(policy):
         value = getattr(policy, field.name)
         if field.init and field.name not in GIVEN_BY_THE_RUN and (field.default is MISSING or value != field.default):
-            options[field.name] = list(value) if isinstance(value, tuple) else value
+            options[field.name] = _as_lists(value)
     return PolicyConfig(name=name, options=options)
+
+
+def _as_lists(value: Any) -> JsonValue:
+    return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _first_problem(name: str, error: ValidationError) -> str:
     problem = error.errors()[0]
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        return f"{name}: option {problem['loc'][0]} is required"
     return (
         f"{name}: option {problem['loc'][0]} = {problem['input']!r}: {message}"
         if problem["loc"]

@@ -96,7 +96,7 @@ def _parse_policy(text: str, spec: str | None = None) -> dict[str, Any]:
     return {"name": name, "options": options}
 
 
-def _as_text(value: JsonValue) -> str:
+def _as_text(value: JsonValue, separator: str = "/") -> str:
     if isinstance(value, list):
-        return "/".join(_as_text(item) for item in value)
+        return separator.join(_as_text(item, ":") for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import simpy
 
-from specsim.core import Counterfactual, Draft, Order, Outcome, StepContext, StepCost, StepSeconds
+from specsim.core import Counterfactual, Draft, DrafterSpec, Order, Outcome, StepContext, StepCost, StepSeconds
 from specsim.cost import CostTable
 from specsim.policies.controller import Controller
 from specsim.sim.catch_up import CatchUp
@@ -153,8 +153,8 @@ class Replica:
         self.step_index += 1
         return context
 
-    def _price(self, batch: int, mean_context: float, arm: int, depth: int) -> StepCost:
-        return self.cost.step_cost(self.drafters[arm], batch, depth, mean_context)
+    def _price(self, batch: int, mean_context: float, drafter: DrafterSpec, depth: int) -> StepCost:
+        return self.cost.step_cost(drafter, batch, depth, mean_context)
 
     def _idle_seconds(self, arm: int, slots: np.ndarray) -> float:
         """What keeping the idle drafters up to date costs, for a controller that learns from all of them."""
@@ -193,11 +193,14 @@ class Replica:
         draft, acceptable = self.replay.draft(order.arm, slots, emitted, order.depth, room)
         if self.controller.stops_drafting:
             assert context.price is not None
-            lengths = self.controller.draft_lengths(draft, partial(context.price, order.arm))
+            lengths = self.controller.draft_lengths(draft, partial(context.price, self.drafters[order.arm]))
             order = replace(order, depth=max(1, int(lengths.max())))
             draft, acceptable = self.replay.draft(order.arm, slots, emitted, order.depth, lengths)
         told = np.minimum(acceptable, draft.num_drafts) if self.controller.clairvoyant else None
-        draft = replace(draft, num_acceptable=told, slots=slots, ages=state.num_steps[slots])
+        draft = replace(
+            draft, num_acceptable=told, slots=slots, ages=state.num_steps[slots], num_decoded=emitted - 1,
+            decode_seconds=context.now - state.first_emit_at[slots],
+        )  # fmt: skip
         drafter = self.drafters[order.arm]
         cost = self.cost.step_cost(drafter, context.batch, order.depth, context.mean_context)
         added = extra.switch + extra.prefill
@@ -286,6 +289,7 @@ class Replica:
         self.tally.totals.num_first += 1
         if np.isnan(request.first_token_at):
             request.first_token_at = now
+        state.first_emit_at[slot] = request.first_token_at
         self.scheduler.finish_prefill(slot)
         self._catch_up.join()
         if state.emitted[slot] >= state.limit[slot]:

@@ -46,6 +46,7 @@ class Slots:
         self.length = np.zeros(num_slots, np.int64)  # prompt and output tokens
         self.limit = np.zeros(num_slots, np.int64)  # output tokens at which it finishes
         self.last_emit_at = np.zeros(num_slots)  # seconds
+        self.first_emit_at = np.zeros(num_slots)  # seconds
         self.num_steps = np.zeros(num_slots, np.int64)  # decode steps
         self.computed = [0] * num_slots  # tokens prefilled
         self.to_compute = [0] * num_slots  # tokens to prefill before it decodes

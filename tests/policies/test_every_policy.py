@@ -19,6 +19,12 @@ SPECS = {
     "autoregressive": ["autoregressive"],
     "fixed_depth": ["fixed_depth", "fixed_depth:depth=3"],
     "fixed_ratio": ["fixed_ratio", "fixed_ratio:ratio=.26,count=code"],
+    "batch_schedule": ["batch_schedule:schedule=1:3/17:1", "batch_schedule:schedule=1:4/4:2,gate=.5,gate_window=8"],
+    "ema_tiers": [
+        "ema_tiers",
+        "ema_tiers:rule=older,start=1,alpha=.5",
+        "ema_tiers:tiers=1:0:2:4/4:0:1,interval=1,warmup=0,up=.1,down=-.2",
+    ],
     "dcut": [
         "dcut",
         "dcut:count=code,numerator=bonus",
@@ -167,7 +173,8 @@ def play(controller, rng, context, num_steps):
         scores = dict.fromkeys(drafter.scores, rng.random((4, order.depth)))
         acceptable = rng.binomial(order.depth, 0.6, 4) if order.depth else np.zeros(4, np.int64)
         ages = np.full(4, index) if index < 40 else np.array([index, index - 40, index, index])  # one leaves, one comes
-        draft = Draft(drafter, np.full(4, order.depth), scores, acceptable, np.array([5, 0, 2, 1]), ages)
+        slots = np.array([5, 0, 2, 1])
+        draft = Draft(drafter, np.full(4, order.depth), scores, acceptable, slots=slots, ages=ages)
         num_verify = controller.plan(draft, priced(np.linspace(0.01, 0.02, size + 1))).num_verify
         accepted = np.minimum(num_verify, acceptable)
         seconds = StepSeconds(draft=0.001 * (1 + order.arm), verify=0.01 + 1e-4 * float(num_verify.sum()))

@@ -1,0 +1,1 @@
+"""What other engines write: read into specsim's own forms."""
