@@ -40,6 +40,15 @@ class DrafterPolicy(Protocol):
         ...
 
 
+@runtime_checkable
+class RequestPolicy(Protocol):
+    """A drafter policy that can choose an arm for each request, where its `scope` is `request`."""
+
+    def pull_each(self, context: StepContext, rng: np.random.Generator) -> list[int]:
+        """[B] the arm to draft with for each request."""
+        ...
+
+
 class BudgetPolicy(Protocol):
     """Chooses how deep to draft, and how many of the drafts the target verifies.
 
@@ -126,6 +135,10 @@ class Calibrator(Protocol):
 
     def calibrate(self, draft: Draft, score: Score) -> Array:
         """[B, D] float64, from `draft.scores[score]`; where that is NaN the result is not used."""
+        ...
+
+    def warming_up(self, draft: Draft) -> bool:
+        """Whether it knows this drafter too little to prune by; then everything drafted is verified."""
         ...
 
     def observe(self, outcome: Outcome) -> None:

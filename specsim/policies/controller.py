@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from specsim.core import Array, Draft, DrafterSpec, Order, Outcome, Plan, StepContext, StepCost
+import numpy as np
+
+from specsim.core import Array, Draft, DrafterSpec, Order, Outcome, Plan, Score, StepContext, StepCost
 from specsim.errors import InputError
-from specsim.policies.base import BudgetPolicy, Calibrator, DrafterPolicy, Drafters, DraftStop
+from specsim.policies.base import BudgetPolicy, Calibrator, DrafterPolicy, Drafters, DraftStop, RequestPolicy
 from specsim.policies.calibrators.identity import IdentityCalibrator
 from specsim.policies.config import ControllerConfig
 from specsim.policies.exactness import exactness
+from specsim.policies.parts import by_arm, drafted_by
 from specsim.policies.survival import namespace
 
 
@@ -20,6 +24,7 @@ class Controller:
     label         what tables and plots call it
     clairvoyant   whether it knows what the target would accept: a bound, not a policy
     stops_drafting  whether drafting may end before the ordered depth, so that an engine must ask `draft_lengths`
+    mixes         whether requests of one step may have different drafters, so that an engine must run several
     lossy         whether some arm it could pull does not keep the target's distribution
     lossy_reason  why (None when exact)
     config        the configuration it was built from (None when put together by hand)
@@ -58,6 +63,7 @@ class Controller:
         self.config = config
         self.clairvoyant = budget_policy.clairvoyant
         self.stops_drafting = isinstance(budget_policy, DraftStop)
+        self.mixes = budget_policy.drafts and getattr(drafter_policy, "scope", "batch") == "request"
         if live and self.clairvoyant:
             raise InputError(
                 f"{self.label}: a clairvoyant policy knows what the target would accept; it runs in simulation only"
@@ -66,6 +72,16 @@ class Controller:
             raise InputError(
                 f"{self.label}: learns from every drafter at every step, and a live engine runs the pulled one alone;"
                 " it runs in simulation only"
+            )
+        if live and self.mixes:
+            raise InputError(
+                f"{self.label}: one arm a request runs several drafters a step, and a live engine runs one;"
+                " it runs in simulation only, or use scope=batch"
+            )
+        if self.mixes and self.stops_drafting:
+            raise InputError(
+                f"{self.label}: stops drafting when a step's drafter has said enough, and one arm a request gives a"
+                " step several drafters; use scope=batch, or another budget policy"
             )
         self.lossy_reason: str | None = None
         if budget_policy.drafts:
@@ -102,9 +118,23 @@ class Controller:
         budget = self.budget_policy
         if not budget.drafts:
             return Order(arm=0, depth=0)
+        if self.mixes:
+            return self._choose_each(context)
         arm = self.drafter_policy.pull(context, context.rng)
+        return Order(arm=arm, depth=self._depth(context, arm))
+
+    def _choose_each(self, context: StepContext) -> Order:
+        """An arm for each request. Where all are the same it is an order like any other."""
+        assert isinstance(self.drafter_policy, RequestPolicy)
+        arms = np.array(self.drafter_policy.pull_each(context, context.rng), dtype=np.int64)
+        pulled = np.bincount(arms, minlength=len(self.drafters))
+        depth = max(self._depth(context, arm) for arm in np.flatnonzero(pulled).tolist())
+        different = np.count_nonzero(pulled) > 1 and depth > 0
+        return Order(arm=int(pulled.argmax()), depth=depth, arms=arms if different else None)
+
+    def _depth(self, context: StepContext, arm: int) -> int:
         drafter = self.drafters[arm]
-        return Order(arm=arm, depth=min(budget.draft_depth(context, drafter), drafter.max_depth))
+        return min(self.budget_policy.draft_depth(context, drafter), drafter.max_depth)
 
     def draft_lengths(self, draft: Draft, price: Callable[[int], StepCost]) -> Array:
         """While drafting: [B] int64, where each request's draft ends; all of it unless the policy stops early.
@@ -125,12 +155,20 @@ class Controller:
         """
         if cost.seconds.shape[0] == 1:  # no room for a single draft: an empty batch, or a plain step
             return Plan(namespace(draft.num_drafts).zeros_like(draft.num_drafts))
-        return Plan(self.budget_policy.plan(draft, self._confidence(draft, cost), cost))
+        num_verify = self.budget_policy.plan(draft, self._confidence(draft, cost), cost)
+        if self.budget_policy.score is not None and self.calibrator.warming_up(draft):
+            return Plan(draft.num_drafts)
+        return Plan(num_verify)
 
     def observe(self, outcome: Outcome) -> None:
         """After acceptance: learn from what was verified, accepted and emitted, and what it cost."""
-        self.calibrator.observe(outcome)
         self.budget_policy.observe(outcome)
+        if outcome.order.arms is not None:
+            for arm, own in by_arm(outcome, self.drafters):
+                self.calibrator.observe(own)
+                self.drafter_policy.update(arm, own)
+            return
+        self.calibrator.observe(outcome)
         if outcome.order.depth > 0:
             self.drafter_policy.update(outcome.order.arm, outcome)
 
@@ -176,12 +214,23 @@ class Controller:
         if cost.seconds.shape[0] != budgets:
             raise ValueError(f"{self.label}: {cost.seconds.shape[0]} costs for the {budgets} budgets of this draft")
         xp = namespace(raw)
-        confidence = self.calibrator.calibrate(draft, score)
+        confidence = self._calibrated(draft, score)
         usable = confidence > 0.0  # false for NaN
         if confidence is not raw:  # a calibrator may turn what is no number into one
             usable = usable & (raw == raw)
         confidence = xp.where(usable, confidence, 0.0)
         return xp.where(confidence < 1.0, confidence, 1.0)
+
+    def _calibrated(self, draft: Draft, score: Score) -> Array:
+        """[B, D] calibrated confidence; each drafter's own rows are calibrated as its own draft."""
+        if draft.arms is None:
+            return self.calibrator.calibrate(draft, score)
+        confidence = np.zeros(draft.scores[score].shape)
+        for arm in np.unique(draft.arms).tolist():
+            own = draft.arms == arm
+            alone = replace(drafted_by(draft, own), drafter=self.drafters[arm], arms=None)
+            confidence[own] = self.calibrator.calibrate(alone, score)
+        return confidence
 
     def _check_depth(self) -> None:
         asked = self.budget_policy.max_depth

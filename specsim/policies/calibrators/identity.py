@@ -19,3 +19,7 @@ class IdentityCalibrator(Stateless):
     def calibrate(self, draft: Draft, score: Score) -> Array:
         """[B, D] float64, the score itself."""
         return draft.scores[score]
+
+    def warming_up(self, draft: Draft) -> bool:
+        """Never: there is nothing to learn."""
+        return False
