@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from specsim.cli import cost, trace
+from specsim.cli.calibrate import calibrate
 from specsim.cli.compare import compare
 from specsim.cli.demo import demo
 from specsim.cli.policies import policies
@@ -43,6 +44,7 @@ app.command()(demo)
 app.command()(simulate)
 app.command()(compare)
 app.command()(regret)
+app.command()(calibrate)
 app.command()(policies)
 app.command()(record)
 app.command()(profile)

@@ -23,7 +23,7 @@ def test_an_overconfident_drafter_is_put_right_on_requests_the_fit_never_saw(nam
     for fit in result.positions:
         assert fit.ece_before > 0.08
         assert fit.ece_after < left * fit.ece_before
-        assert fit.survival_after < 0.5 * fit.survival_before
+        assert fit.survival_after < 0.6 * fit.survival_before
         # A rising curve reorders nothing within a position.
         assert fit.auc_after == pytest.approx(fit.auc_before, abs=0.01)
 
