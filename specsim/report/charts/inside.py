@@ -9,6 +9,7 @@ import numpy as np
 
 from specsim.report.charts.figure import Chart, Figure, axis, line, numbers, positions_axis
 from specsim.report.charts.place import Styles, any_number, by_place, speculating, styled
+from specsim.report.wording import percent
 from specsim.study.result import Cell, StudyResult
 
 SMOOTHING = 15
@@ -53,7 +54,7 @@ def acceptance_by_position(result: StudyResult, styles: Styles) -> Chart:
         title="Acceptance by position",
         caption="Of the request-steps that verified a draft position, the share in which it and all drafts before it "
         "were accepted. A policy that prunes well lies above fixed depth, because it verifies what survives. "
-        f"Positions verified in less than {RARE:.1%} of those steps are left out: too few to tell.",
+        f"Positions verified in less than {percent(RARE)} of those steps are left out: too few to tell.",
         follows="place",
         figures=by_place(result, lambda cells: _positions(cells, shown, _acceptance, ACCEPTED)),
     )
@@ -67,7 +68,7 @@ def _budget(cells: list[Cell], styles: Styles) -> Figure:
             continue
         stroke = {"color": style.colour, "width": 1}
         thin.append(
-            line(cell.policy, style, numbers(at), ratio, "", mode="lines", line=stroke, opacity=0.3, hoverinfo="skip")
+            line(cell.policy, style, numbers(at), ratio, "", mode="lines", line=stroke, opacity=0.15, hoverinfo="skip")
         )
         hover = "%{y:.1%} at %{x:.2f} s"
         thick.append(line(cell.policy, style, numbers(at), _moving_mean(ratio), hover, mode="lines"))
