@@ -10,11 +10,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-KINDS = {
-    "position_indexed": "position-indexed, so any policy can be replayed exactly",
-    "trajectory": "trajectory of one policy, so replaying another is an estimate",
-}
-
 SHOWN_POSITIONS = 15
 """Survival columns that fit 80 columns; deeper drafters are shown at evenly spaced depths."""
 
@@ -41,7 +36,7 @@ def _facts(info: dict[str, Any]) -> Table:
     size = f"{info['num_requests']:,} with {info['num_prompt_tokens']:,} prompt and "
     rows = {
         "trace": name,
-        "kind": KINDS[info["kind"]],
+        "kind": _kind(info),
         "target": info["target"],
         "sampling": ", ".join(f"{key} {value}" for key, value in info["sampling"].items() if value is not None),
         "hardware": info["hardware"],
@@ -53,6 +48,15 @@ def _facts(info: dict[str, Any]) -> Table:
         if value:
             facts.add_row(label, Text(value))
     return facts
+
+
+def _kind(info: dict[str, Any]) -> str:
+    if info["kind"] == "trajectory":
+        return "trajectory of one policy, so replaying another is an estimate"
+    sampled = [drafter["name"] for drafter in info["drafters"] if drafter["law"] == "sampled"]
+    if sampled:
+        return f"position-indexed; exact replay but for {', '.join(sampled)}, whose drafts are one sample"
+    return "position-indexed, so any policy can be replayed exactly"
 
 
 def _domains(info: dict[str, Any]) -> Table:

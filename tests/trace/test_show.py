@@ -52,3 +52,19 @@ def test_numbers_that_nothing_was_seen_for_are_dashes():
     lines = shown(SyntheticDrafter("never", (0.0,), max_depth=2), num_output_tokens=(1, 1))
     row = next(line for line in lines if line.startswith("  never ") and "synthetic" in line)
     assert row.split()[-4:] == ["2", "-", "0.000", "-"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "law", "expected"),
+    [
+        ("position_indexed", "point_mass", "any policy can be replayed exactly"),
+        ("position_indexed", "sampled", "exact replay but for a, whose drafts are one sample"),
+        ("trajectory", "point_mass", "replaying another is an estimate"),
+    ],
+)
+def test_a_trace_promises_no_more_exactness_than_it_has(kind, law, expected):
+    info = describe(SyntheticTrace(SyntheticConfig("shown", (SyntheticDrafter("a", (0.5,)),), num_requests=1)))
+    info["kind"], info["drafters"][0]["law"] = kind, law
+    page = io.StringIO()
+    Console(file=page, width=120).print(next(render(info)))
+    assert expected in page.getvalue()
