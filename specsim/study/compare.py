@@ -146,5 +146,9 @@ def _notes(plan: Plan, cells: list[Cell]) -> list[str]:
         notes.append("Requests arrive at their own pace, so speedups compare mean end-to-end latency, not throughput.")
     if len(plan.study.seeds) == 1:
         notes.append("One seed: intervals have no width and say nothing of chance.")
+    for table in plan.tables:
+        if not manifest.synthetic and table.meta.label != "example" and table.meta.model != manifest.target:
+            what_if = f"steps of {table.meta.model}, acceptance of {manifest.target}: a what-if, not a forecast"
+            notes.append(f"{table.name}: {what_if}.")
     said = dict.fromkeys((cell.table, note) for cell in cells if not cell.clairvoyant for note in cell.notes)
     return notes + [f"{table}: {note}." for table, note in said]

@@ -80,9 +80,9 @@ def _against_fixed(winners: list[Cell], places: dict[tuple[int, float], list[Cel
 
 
 def _verdict(verdict: str, cells: list[Cell]) -> list[str]:
-    """One sentence for all policies that share a verdict."""
+    """One sentence for all policies that share a verdict; their intervals, which gave it, stand in the table."""
     runnable = [cell for cell in cells if not cell.clairvoyant]
-    found = [f"{policy} at {_at(own, _times)}" for policy, own in _groups(runnable)]
+    found = [f"{policy} at {_at(own, lambda cell: f'{_speedup(cell):.2f}x')}" for policy, own in _groups(runnable)]
     return [f"{verdict}: {'; '.join(found)}."] if found else []
 
 

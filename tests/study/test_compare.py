@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ import pytest
 from specsim.cost.examples import staircase_table
 from specsim.errors import InputError
 from specsim.study import compare as module
-from specsim.study.compare import RESULT_FILE, compare
+from specsim.study.compare import RESULT_FILE, _notes, compare
+from specsim.study.plan import Plan
 from specsim.study.record import PARTS, stored_keys
 from specsim.study.result import StudyResult
 from specsim.trace.synthetic import SyntheticConfig, SyntheticDrafter, SyntheticTrace
@@ -228,6 +230,21 @@ def test_what_a_reader_must_know_is_noted(small, study):
     charged = compare(study(engine={"prefill": "charged"}, policies=["dcut@strong"], batches=[2], seeds=[0]))
     assert not any("Prompts" in note for note in charged.notes)
     assert any(note.startswith("One seed") for note in charged.notes)
+
+
+def test_steps_of_one_model_under_the_acceptance_of_another_are_called_a_what_if(study):
+
+    def notes(label, synthetic, target):
+        plan = Plan(study())
+        plan.tables[0].meta = plan.tables[0].meta.model_copy(update={"label": label, "model": "large"})
+        manifest = plan.trace.manifest.model_copy(update={"synthetic": synthetic, "target": target})
+        plan.trace = types.SimpleNamespace(manifest=manifest)
+        return _notes(plan, [])
+
+    wanted = "example-linear: steps of large, acceptance of small: a what-if, not a forecast."
+    assert wanted in notes("measured", False, "small")
+    for other in (("measured", False, "large"), ("example", False, "small"), ("measured", True, "small")):
+        assert not any("what-if, not a forecast" in note for note in notes(*other))
 
 
 def test_a_what_if_price_is_noted_and_listed(study):

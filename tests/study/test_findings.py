@@ -47,7 +47,7 @@ def test_nothing_beating_autoregressive_is_said_as_such():
     sentences = findings([reference(), cell("dcut", 0.9)])
     assert sentences == [
         "h20: nothing beats autoregressive decoding at batch 8.",
-        "h20: slower than autoregressive: dcut at batch 8 (0.90x, 0.88 to 0.92).",
+        "h20: slower than autoregressive: dcut at batch 8 (0.90x).",
     ]
 
 
@@ -58,14 +58,13 @@ def test_all_that_are_slower_share_a_sentence():
         *(reference(batch=64), cell("fixed 15", 0.6, batch=64), cell("fixed 7", 0.9, batch=64)),
     ]
     assert (
-        "h20: slower than autoregressive: fixed 15 at batch 32 (0.80x, 0.78 to 0.82) and 64 (0.60x, 0.58 to 0.62); "
-        "fixed 7 at batch 64 (0.90x, 0.88 to 0.92)."
+        "h20: slower than autoregressive: fixed 15 at batch 32 (0.80x) and 64 (0.60x); fixed 7 at batch 64 (0.90x)."
     ) in findings(cells)
 
 
 def test_an_interval_around_one_is_not_distinguishable():
     sentences = findings([reference(), cell("dcut", 1.01)])
-    assert "h20: not distinguishable from autoregressive: dcut at batch 8 (1.01x, 0.99 to 1.03)." in sentences
+    assert "h20: not distinguishable from autoregressive: dcut at batch 8 (1.01x)." in sentences
 
 
 def test_bounds_and_lossy_policies_win_nothing():
