@@ -9,9 +9,10 @@ import numpy as np
 
 from specsim.core import Array, Draft, DrafterSpec, Outcome, Score, StepContext, StepCost
 
-BudgetTiming: TypeAlias = Literal["past", "fixed", "first_fall", "argmax"]
-"""What a budget is chosen from: earlier steps, a constant, a first-fall stop along the ranking, or the
-best of all candidates given this step's scores (an argmax looks ahead; see docs/exactness.md)."""
+BudgetTiming: TypeAlias = Literal["past", "fixed", "stop_after", "first_fall", "argmax"]
+"""What a budget is chosen from: earlier steps, a constant, a stop that keeps the draft it stopped at, a first-fall
+stop along the ranking, or the best of all candidates given this step's scores (an argmax looks ahead; see
+docs/exactness.md)."""
 
 
 class DrafterPolicy(Protocol):

@@ -25,9 +25,11 @@ from specsim.policies.arms.thompson_beta import ThompsonBeta
 from specsim.policies.arms.thompson_gaussian import ThompsonGaussian
 from specsim.policies.arms.ucb1 import UCB1
 from specsim.policies.base import DrafterPolicy, Drafters
+from specsim.policies.budget.adaspec import AdaSpec
 from specsim.policies.budget.autoregressive import Autoregressive
 from specsim.policies.budget.batch_schedule import BatchSchedule
 from specsim.policies.budget.clairvoyant import Clairvoyant
+from specsim.policies.budget.confidence_stop import ConfidenceStop
 from specsim.policies.budget.dcut import DCut
 from specsim.policies.budget.dcut_causal import DCutCausal
 from specsim.policies.budget.dcut_lagged import DCutLagged
@@ -35,6 +37,7 @@ from specsim.policies.budget.dspark import DSpark
 from specsim.policies.budget.ema_tiers import EmaTiers
 from specsim.policies.budget.fixed_depth import FixedDepth
 from specsim.policies.budget.fixed_ratio import FixedRatio
+from specsim.policies.budget.specdec_pp import SpecDecPP
 from specsim.policies.budget.tetris import Tetris
 from specsim.policies.calibrators.identity import IdentityCalibrator
 from specsim.policies.config import ControllerConfig, PolicyConfig, parse
@@ -46,6 +49,9 @@ BUDGETS: dict[str, type[Any]] = {
     "fixed_ratio": FixedRatio,
     "batch_schedule": BatchSchedule,
     "ema_tiers": EmaTiers,
+    "confidence_stop": ConfidenceStop,
+    "specdec_pp": SpecDecPP,
+    "adaspec": AdaSpec,
     "dcut": DCut,
     "dcut_causal": DCutCausal,
     "dcut_lagged": DCutLagged,

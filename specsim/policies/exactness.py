@@ -45,9 +45,10 @@ def exactness(law: DraftLaw, structure: DraftStructure, score: Score | None, tim
     timing     what the budget is chosen from
 
     A budget is non-anticipating when position k's being verified depends neither on draft k's value nor on
-    anything drawn after it. Point masses draw nothing, so they may read anything.
+    anything drawn after it. Point masses draw nothing, so they may read anything; and so may a stop that keeps the
+    draft it stopped at, since the next one has not been drawn.
     """
-    if law == "point_mass" or score is None:
+    if law == "point_mass" or score is None or timing == "stop_after":
         return EXACT
     looks_ahead = timing == "argmax" and structure == "autoregressive"
     if score in DISTRIBUTION_SCORES:

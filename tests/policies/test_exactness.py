@@ -147,8 +147,50 @@ def test_a_policy_that_reads_no_score_is_exact(spec, structure, law):
     assert max(bias_of(spec, drafter, seed) for seed in SEEDS) <= 1e-12
 
 
+STOPS = [
+    (spec.format(score), score, timing)
+    for spec, timing in (
+        ("confidence_stop:threshold=.6,score={}", "first_fall"),
+        ("confidence_stop:threshold=.6,keep=true,score={}", "stop_after"),
+        ("specdec_pp:threshold=.5,score={}", "stop_after"),
+        ("adaspec:score={}", "stop_after"),
+    )
+    for score in SCORES
+]
+
+
+def stop_bias_of(spec, drafter, seed):
+    """L1 error of a controller that stops drafting, asked once with everything as a replay does."""
+    rng = np.random.default_rng(seed)
+    requests = [Request(rng, drafter.structure) for _ in range(1 + seed % 2)]
+    prices = [StepCost(np.cumsum(rng.uniform(0.1, 0.6, len(requests) * depth + 1)) + 0.5) for depth in range(DEPTH + 1)]
+    controller = build_controller(spec, [drafter], allow_lossy=True)
+
+    def plan_of(drafted):
+        scores = [request.scores(tokens) for request, tokens in zip(requests, drafted, strict=True)]
+        columns = {score: np.array([row[score] for row in scores]) for score in SCORES}
+        return controller.draft_lengths(Draft(drafter, np.full(len(requests), DEPTH), columns), prices.__getitem__)
+
+    return bias(requests, plan_of, drafter.law)
+
+
+@pytest.mark.parametrize(("spec", "score", "timing"), STOPS)
+@pytest.mark.parametrize("law", ["point_mass", "sampled"])
+@pytest.mark.parametrize("structure", ["parallel", "autoregressive"])
+def test_a_stop_is_allowed_exactly_when_enumeration_finds_no_bias(spec, score, timing, law, structure):
+    drafter = DrafterSpec("draft", "synthetic", law, structure, SCORES, DEPTH)
+    assert build_controller(spec, [drafter], allow_lossy=True).budget_policy.timing == timing
+    if exactness(law, structure, score, timing).exact:
+        assert max(stop_bias_of(spec, drafter, seed) for seed in SEEDS) <= 1e-12
+        assert not build_controller(spec, [drafter]).lossy
+    else:
+        assert any(stop_bias_of(spec, drafter, seed) > 1e-3 for seed in range(100))
+        with pytest.raises(InputError, match="is not exact with drafter draft"):
+            build_controller(spec, [drafter])
+
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "exactness.md"
-TIMINGS = ("past", "fixed", "first_fall", "argmax")
+TIMINGS = ("past", "fixed", "stop_after", "first_fall", "argmax")
 EVERY = {
     "law": ("point_mass", "sampled"),
     "structure": ("parallel", "autoregressive"),
