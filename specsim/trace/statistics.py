@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from scipy.stats import rankdata
 
 from specsim.core import Blocks, Score
 from specsim.errors import InputError
@@ -204,6 +203,8 @@ def area_under_curve(confidence: np.ndarray, accepted: np.ndarray) -> float:
 
     Source: the Mann-Whitney rank-sum statistic divided by the number of pairs.
     """
+    from scipy.stats import rankdata  # takes longer to import than all the rest of specsim
+
     hits = int(accepted.sum())
     misses = len(accepted) - hits
     if hits == 0 or misses == 0:
