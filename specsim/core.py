@@ -71,6 +71,7 @@ class StepContext:
     domains          domain of each running request, for contextual policies (empty when unknown)
     price            what the step would take with a drafter at a depth: price(drafter, depth), depth 0 being a
                      plain step; None where an engine has no cost table
+    requests         number of each running request, its own for ever (empty when unknown)
     """
 
     step: int
@@ -81,6 +82,7 @@ class StepContext:
     rng: np.random.Generator
     domains: tuple[str, ...] = ()
     price: Callable[[DrafterSpec, int], StepCost] | None = None
+    requests: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,13 @@ class Order:
 
     arm     index into the controller's drafters
     depth   draft tokens a request, 0 to the drafter's `max_depth`
+    arms    [B] int64 numpy, the drafter of each request, where they have different ones; `arm` is then that of most
+            (None: `arm` drafts for all)
     """
 
     arm: int
     depth: int
+    arms: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,8 @@ class Draft:
     ages            [B] int64 numpy, decode steps each request has had before this one (None: unknown)
     num_decoded     [B] int64 numpy, output tokens each request has had after its first (None: unknown)
     decode_seconds  [B] float64 numpy, seconds since each request's first output token (None: unknown)
+    arms            [B] int64 numpy, the drafter of each request, where they have different ones; `drafter` then
+                    says what holds of all of them (None: `drafter` proposed everything)
     """
 
     drafter: DrafterSpec
@@ -118,6 +125,7 @@ class Draft:
     ages: np.ndarray | None = None
     num_decoded: np.ndarray | None = None
     decode_seconds: np.ndarray | None = None
+    arms: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +192,7 @@ class Outcome:
     num_emitted     [B] int64 numpy, tokens committed: accepted + 1 unless the request ended inside the block
     seconds         what it cost
     domains         domain of each request (empty when unknown)
+    requests        number of each request (empty when unknown)
     counterfactual  what the emitted tokens say of every drafter (None unless the controller learns from all)
     """
 
@@ -195,6 +204,7 @@ class Outcome:
     seconds: StepSeconds
     domains: tuple[str, ...] = ()
     counterfactual: Counterfactual | None = None
+    requests: tuple[int, ...] = ()
 
     @property
     def num_tested(self) -> np.ndarray:

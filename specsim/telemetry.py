@@ -142,7 +142,8 @@ class Run:
     drafted         [A, D + 1] int64, request-steps by arm and drafted length
     tested          [A, D + 1] int64, request-steps by arm and drafts that met an accept test; differs from
                     verified and accepted where a request ended inside the block
-    arm_steps       [A + 1] int64, decode steps by arm; the last counts plain steps
+    arm_steps       [A + 1] int64, decode steps by arm (by that of most requests, where they have different ones); the
+                    last counts plain steps
     arm_seconds     [A + 1] float64, seconds of those steps
     arm_tokens      [A + 1] int64, tokens emitted in them
     itl             inter-token latencies, seconds, one weight a token

@@ -21,6 +21,7 @@ class CatchUp:
         self._joined = False
         self._last_arm = -1
         self._last_slots = np.zeros(0, np.int64)
+        self._last_arms = np.zeros(0, np.int64)  # of each of them, where a step may have several
 
     def admit(self, slot: int, complete: int) -> None:
         """A request took a slot; every drafter's cache holds its first `complete` tokens."""
@@ -61,3 +62,26 @@ class CatchUp:
         idle = np.arange(len(missed)) != arm
         self._complete[np.ix_(idle, slots)] = length[slots]
         return [int(tokens) for tokens in missed]
+
+    def missed_by_request(
+        self, arms: np.ndarray, slots: np.ndarray, length: np.ndarray, by_the_idle: bool = False
+    ) -> list[int]:
+        """Tokens each drafter must compute before this step, by drafter, where requests may have different ones.
+
+        A run uses either this or `missed`, never both.
+
+        arms            [B] int64, the drafter of each request, -1 where none drafts
+        slots, length   as for `missed`
+        by_the_idle     whether every drafter stays up to date with every request
+        """
+        drafted = (self._last_arms >= 0) & ~self._fresh[self._last_slots]
+        stayed = self._last_slots[drafted]
+        self._complete[self._last_arms[drafted], stayed] = length[stayed]
+        missed = length[slots] - self._complete[:, slots]
+        if by_the_idle:
+            self._complete[:, slots] = length[slots]
+        else:
+            missed = np.where(np.arange(len(missed))[:, None] == arms, missed, 0)
+        self._fresh[slots] = False
+        self._last_arms, self._last_slots = arms, slots
+        return [int(tokens) for tokens in missed.sum(axis=1)]

@@ -14,6 +14,7 @@ from specsim.cost import CostTable
 from specsim.policies.controller import Controller
 from specsim.sim.catch_up import CatchUp
 from specsim.sim.events import STEP_END, WAKE_UP, Signal, Timed
+from specsim.sim.mixed import Mixer
 from specsim.sim.replay import Replay
 from specsim.sim.scheduler import Scheduler
 from specsim.sim.slots import Request
@@ -82,8 +83,10 @@ class Replica:
             for spec in replay.trace.drafters
         ]
         self._catch_up = CatchUp(len(self._context_limits), len(scheduler.slots.requests))
+        self._mixer = Mixer(replay, cost, self._context_limits)
         self._members = NONE
         self._domains: tuple[str, ...] = ()
+        self._requests: tuple[int, ...] = ()
 
     def submit(self, request: Request) -> None:
         """Queue a request and wake up if idle."""
@@ -121,11 +124,7 @@ class Replica:
             return self._prefill_only(chunks)
         context = self._context(slots)
         order = self.controller.choose(context)
-        arm = order.arm if order.depth else -1
-        missed = self._catch_up.missed(arm, slots, scheduler.slots.length)
-        switch = self.cost.switch_seconds(self.drafters[arm], missed) if missed else 0.0
-        if self.controller.full_information and order.depth:
-            switch += self._idle_seconds(arm, slots)
+        switch = self._switch_seconds(order, slots)
         prefill = self._prefill_seconds(chunks, context.mean_context)
         if order.depth == 0:
             return self._plain_step(order, slots, chunks, context, StepSeconds(switch=switch, prefill=prefill))
@@ -142,13 +141,15 @@ class Replica:
         scheduler = self.scheduler
         if slots is not self._members:
             self._members = slots
-            self._domains = tuple(scheduler.slots.request(slot).domain for slot in slots.tolist())
+            requests = [scheduler.slots.request(slot) for slot in slots.tolist()]
+            self._domains = tuple(request.domain for request in requests)
+            self._requests = tuple(request.sequence for request in requests)
         batch = len(slots)
         mean_context = scheduler.total_length / batch
         waiting = len(scheduler.waiting)
         price = partial(self._price, batch, mean_context)
         context = StepContext(
-            self.step_index, self.env.now, batch, waiting, mean_context, self.rng, self._domains, price
+            self.step_index, self.env.now, batch, waiting, mean_context, self.rng, self._domains, price, self._requests
         )
         self.step_index += 1
         return context
@@ -156,9 +157,21 @@ class Replica:
     def _price(self, batch: int, mean_context: float, drafter: DrafterSpec, depth: int) -> StepCost:
         return self.cost.step_cost(drafter, batch, depth, mean_context)
 
-    def _idle_seconds(self, arm: int, slots: np.ndarray) -> float:
-        """What keeping the idle drafters up to date costs, for a controller that learns from all of them."""
-        missed = self._catch_up.missed_by_the_idle(arm, slots, self.scheduler.slots.length)
+    def _switch_seconds(self, order: Order, slots: np.ndarray) -> float:
+        """What bringing drafters up to date costs before they draft: all of them, where all must be learned from."""
+        length, arm = self.scheduler.slots.length, order.arm if order.depth else -1
+        everyone = self.controller.full_information and arm >= 0
+        if self.controller.mixes:
+            arms = np.full(len(slots), arm) if order.arms is None else order.arms
+            return self._catching_up(self._catch_up.missed_by_request(arms, slots, length, everyone))
+        missed = self._catch_up.missed(arm, slots, length)
+        seconds = self.cost.switch_seconds(self.drafters[arm], missed) if missed else 0.0
+        if everyone:
+            seconds += self._catching_up(self._catch_up.missed_by_the_idle(arm, slots, length))
+        return seconds
+
+    def _catching_up(self, missed: list[int]) -> float:
+        """Seconds of each drafter's missed tokens, one drafter after the other."""
         return sum(self.cost.switch_seconds(spec, n) for spec, n in zip(self.drafters, missed, strict=True) if n)
 
     def _prefill_seconds(self, chunks: list[tuple[int, int]], context: float, alone: bool = False) -> float:
@@ -188,9 +201,16 @@ class Replica:
     ) -> Step:
         state = self.scheduler.slots
         emitted = state.emitted[slots]
-        limit = self._context_limits[order.arm]
-        room = None if limit is None else limit - state.length[slots]
-        draft, acceptable = self.replay.draft(order.arm, slots, emitted, order.depth, room)
+        drafter, more = self.drafters[order.arm], 0.0
+        if order.arms is None:
+            limit = self._context_limits[order.arm]
+            room = None if limit is None else limit - state.length[slots]
+            draft, acceptable = self.replay.draft(order.arm, slots, emitted, order.depth, room)
+        else:
+            mixture = self._mixer.mix(order, slots, state, context.mean_context)
+            draft, acceptable, drafter, more = (
+                mixture.draft, mixture.acceptable, mixture.drafter, mixture.draft_seconds
+            )  # fmt: skip
         if self.controller.stops_drafting:
             assert context.price is not None
             lengths = self.controller.draft_lengths(draft, partial(context.price, self.drafters[order.arm]))
@@ -201,9 +221,8 @@ class Replica:
             draft, num_acceptable=told, slots=slots, ages=state.num_steps[slots], num_decoded=emitted - 1,
             decode_seconds=context.now - state.first_emit_at[slots],
         )  # fmt: skip
-        drafter = self.drafters[order.arm]
         cost = self.cost.step_cost(drafter, context.batch, order.depth, context.mean_context)
-        added = extra.switch + extra.prefill
+        added = extra.switch + extra.prefill + more
         if added:
             envelope = None if cost.envelope is None else cost.envelope + added
             cost = StepCost(cost.seconds + added, envelope)
@@ -213,7 +232,7 @@ class Replica:
         budget = int(num_verify.sum())
         seconds = self.cost.phases(drafter, context.batch, order.depth, budget, context.mean_context)
         if added:
-            seconds = replace(seconds, switch=extra.switch, prefill=extra.prefill)
+            seconds = replace(seconds, draft=seconds.draft + more, switch=extra.switch, prefill=extra.prefill)
         counterfactual = None
         if self.controller.full_information:
             counterfactual = self.replay.counterfactual(slots, emitted, num_emitted)
@@ -252,7 +271,11 @@ class Replica:
         emitted = int(step.num_emitted.sum())
         self.scheduler.total_length += emitted
         arm, num_drafts = (-1, NONE) if step.draft is None else (step.order.arm, step.draft.num_drafts)
-        self.tally.decode(arm, Block(num_drafts, step.num_verify, step.num_accepted, step.num_emitted), gaps)
+        block = Block(num_drafts, step.num_verify, step.num_accepted, step.num_emitted)
+        if step.order.arms is None:
+            self.tally.decode(arm, block, gaps)
+        else:
+            self.tally.decode_mixed(step.order.arms, block, gaps)
         return emitted
 
     def _outcome(self, step: Step) -> Outcome:
@@ -265,6 +288,7 @@ class Replica:
             step.seconds,
             self._domains,
             step.counterfactual,
+            self._requests,
         )
 
     def _row(self, step: Step, emitted: int) -> tuple[float, ...]:

@@ -63,6 +63,15 @@ class Tally:
             if len(self._blocks[arm]) >= self.FLUSH_EVERY:
                 self._flush(arm)
 
+    def decode_mixed(self, arms: np.ndarray, block: Block, gaps: np.ndarray) -> None:
+        """Count one decode step whose requests had different drafters.
+
+        arms    [B] int64
+        """
+        for arm in np.unique(arms).tolist():
+            own = arms == arm
+            self.decode(arm, Block(*(values[own] for values in block)), gaps[own])
+
     def _flush(self, arm: int) -> None:
         if not self._blocks[arm]:
             return

@@ -6,15 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specsim.core import Counterfactual
 from specsim.errors import InputError
-from specsim.policies.arms.contextual import Contextual, by_domain
+from specsim.policies.arms.contextual import Contextual
 from specsim.policies.build import build_arms
 from specsim.policies.config import PolicyConfig
 
 
-def contextual(*policy):
-    return Contextual(num_arms=2, policy=policy or ("ucb1", "c=0"))
+def contextual(*policy, **options):
+    return Contextual(num_arms=2, policy=policy or ("ucb1", "c=0"), **options)
 
 
 def test_each_domain_settles_on_its_own_drafter(context, outcome):
@@ -52,16 +51,40 @@ def test_a_mixed_batch_teaches_each_domain_by_its_own_requests(outcome):
     assert totals["b"]["exposure"][0] == pytest.approx(0.1)
 
 
-def test_the_parts_of_an_outcome_make_up_the_whole(outcome):
-    told = Counterfactual(np.arange(8).reshape(2, 4), np.arange(8, 16).reshape(2, 4))
-    whole = replace(outcome([3, 2, 1, 3], [3, 1, 0, 2], seconds=0.4), domains=("b", "a", "b", "c"), counterfactual=told)
-    parts = dict(by_domain(whole))
-    assert list(parts) == ["b", "a", "c"]
-    assert parts["b"].num_accepted.tolist() == [3, 0]
-    assert parts["b"].domains == ("b", "b")
-    assert parts["b"].counterfactual.num_accepted.tolist() == [[0, 2], [4, 6]]
-    assert sum(part.seconds.total for part in parts.values()) == pytest.approx(whole.seconds.total)
-    assert sum(int(part.num_tested.sum()) for part in parts.values()) == int(whole.num_tested.sum())
+def test_one_arm_a_request_asks_each_requests_own_state(context, outcome):
+    policy = contextual("ucb1", "c=0", scope="request")
+    for domain, best in (("a", 0), ("b", 1)):
+        for arm in (0, 1):
+            policy.update(arm, replace(outcome([4], [4 if arm == best else 1]), domains=(domain,)))
+    assert policy.pull_each(replace(context, domains=("a", "b", "b", "a")), context.rng) == [0, 1, 1, 0]
+    assert policy.pull_each(context, context.rng) == [0] * context.batch  # of unknown domain: one new state
+
+
+def test_each_request_is_asked_as_if_it_were_alone(context):
+    policy, rng = contextual("thompson_beta", scope="request"), np.random.default_rng(0)
+    arms = policy.pull_each(replace(context, batch=400, domains=("a",) * 400), rng)
+    assert 100 < sum(arms) < 300  # a batch of Thompson samplers explores as a batch
+
+
+def test_a_request_with_a_state_of_its_own_learns_from_itself_alone(context, outcome):
+    policy = contextual("ucb1", "c=0", by="request", scope="request")
+    here = replace(context, batch=2, domains=("a", "a"), requests=(7, 9))
+    for arm, accepted in ((0, [4, 1]), (1, [1, 4])):
+        assert policy.pull_each(here, context.rng) == [arm, arm]
+        policy.update(arm, replace(outcome([4, 4], accepted), requests=(7, 9)))
+    assert policy.pull_each(here, context.rng) == [0, 1]
+
+
+def test_a_request_that_left_is_forgotten(context, outcome):
+    policy = contextual("ucb1", by="request", scope="request")
+    policy.pull_each(replace(context, batch=2, requests=(7, 9)), context.rng)
+    policy.pull_each(replace(context, batch=2, requests=(9, 12)), context.rng)
+    assert list(policy.state_dict()) == ["9", "12"]
+
+
+def test_single_requests_cannot_agree_on_one_arm():
+    with pytest.raises(InputError, match="by=request needs scope=request"):
+        build_arms(PolicyConfig(name="contextual", options={"by": "request"}), 2)
 
 
 def test_unknown_domains_share_one_state(context, outcome):
