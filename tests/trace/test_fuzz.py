@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from specsim.cli.main import run
@@ -111,6 +111,7 @@ def test_a_spoiled_manifest_gives_one_line_and_exit_code_2(template, fault):
 
 
 @settings(max_examples=80)
+@example(file="manifest.json", place=1 - 2**-53, damage=b"\0", cut=True, fitting_hash=False)
 @given(
     file=st.sampled_from(["requests.parquet", "blocks.parquet", "manifest.json"]),
     place=st.floats(0, 1, exclude_max=True),
@@ -127,7 +128,8 @@ def test_damaged_bytes_never_give_a_traceback(template, file, place, damage, cut
             reseal(folder)
         code, lines = judged(folder)
         assert (code, len(lines)) in ((0, 0), (2, 1))
-        if cut or (not fitting_hash and (folder / file).read_bytes() != content and file != "manifest.json"):
+        changed = (folder / file).read_bytes().rstrip() != content.rstrip()  # JSON may lose its last newline
+        if changed and (cut or (file != "manifest.json" and not fitting_hash)):
             assert code == 2
         with contextlib.suppress(InputError):  # read without looking at hashes first
             trace = Trace.open(folder)
