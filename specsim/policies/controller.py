@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from specsim.policies.base import BudgetPolicy, Calibrator, DrafterPolicy, Draft
 from specsim.policies.calibrators.identity import IdentityCalibrator
 from specsim.policies.config import ControllerConfig
 from specsim.policies.exactness import exactness
-from specsim.policies.parts import by_arm, drafted_by
+from specsim.policies.parts import by_arm, each_drafters
 from specsim.policies.survival import namespace
 
 
@@ -156,7 +155,7 @@ class Controller:
         if cost.seconds.shape[0] == 1:  # no room for a single draft: an empty batch, or a plain step
             return Plan(namespace(draft.num_drafts).zeros_like(draft.num_drafts))
         num_verify = self.budget_policy.plan(draft, self._confidence(draft, cost), cost)
-        if self.budget_policy.score is not None and self.calibrator.warming_up(draft):
+        if self.budget_policy.score is not None and self._warming_up(draft):
             return Plan(draft.num_drafts)
         return Plan(num_verify)
 
@@ -226,11 +225,15 @@ class Controller:
         if draft.arms is None:
             return self.calibrator.calibrate(draft, score)
         confidence = np.zeros(draft.scores[score].shape)
-        for arm in np.unique(draft.arms).tolist():
-            own = draft.arms == arm
-            alone = replace(drafted_by(draft, own), drafter=self.drafters[arm], arms=None)
+        for own, alone in each_drafters(draft, self.drafters):
             confidence[own] = self.calibrator.calibrate(alone, score)
         return confidence
+
+    def _warming_up(self, draft: Draft) -> bool:
+        """Whether the calibrator knows one of the step's drafters too little."""
+        if draft.arms is None:
+            return self.calibrator.warming_up(draft)
+        return any(self.calibrator.warming_up(alone) for _, alone in each_drafters(draft, self.drafters))
 
     def _check_depth(self) -> None:
         asked = self.budget_policy.max_depth

@@ -69,6 +69,18 @@ def drafted_by(draft: Draft, own: np.ndarray) -> Draft:
     return replace(draft, scores=scores, **{name: values[own] for name, values in rows.items()})
 
 
+def each_drafters(draft: Draft, drafters: Sequence[DrafterSpec]) -> Iterator[tuple[np.ndarray, Draft]]:
+    """A draft of several drafters as each drafter's own, with the rows it has in the whole.
+
+    drafters  in arm order
+    returns   [B] bool, which rows; and their draft
+    """
+    assert draft.arms is not None
+    for arm in np.unique(draft.arms).tolist():
+        own = draft.arms == arm
+        yield own, replace(drafted_by(draft, own), drafter=drafters[arm], arms=None)
+
+
 def _chosen(values: tuple[Key, ...], own: np.ndarray) -> tuple[Key, ...]:
     return tuple(value for value, wanted in zip(values, own.tolist(), strict=True) if wanted) if values else ()
 

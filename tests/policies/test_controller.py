@@ -121,6 +121,9 @@ def test_a_score_that_is_no_number_is_no_confidence_whatever_a_calibrator_makes_
         def calibrate(self, draft, score):
             return np.full((2, 2), 0.9)
 
+        def warming_up(self, draft):
+            return False
+
     draft = proposal([[np.nan, 0.5], [0.5, 0.5]])
     controller = Controller([draft.drafter], FixedArm(num_arms=1), DCut(ratios=(0.5,)), Optimist())
     assert plan(controller, draft) == [0, 2]

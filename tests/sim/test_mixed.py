@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specsim.core import Order
+from specsim.core import Draft, Order, StepCost
 from specsim.cost.examples import linear_table
 from specsim.errors import InputError
 from specsim.policies.build import build_controller
+from specsim.policies.controller import Controller
 from specsim.sim import ClosedLoop, EngineConfig, simulate
 from specsim.sim.mixed import Mixer, common
 from specsim.sim.replay import Replay
@@ -136,3 +137,56 @@ def test_the_same_seed_takes_identical_steps(trace):
     policy = "dcut@contextual:policy=thompson_beta,scope=request"
     first, second = (run(trace, policy, seed=3)[0].steps.tobytes() for _ in range(2))
     assert first == second
+
+
+class ByDrafter:
+    """A calibrator that knows drafters apart, and the second one too little."""
+
+    scores = ("drawn_prob",)
+
+    def __init__(self, warming=()):
+        self.warming, self.observed = warming, []
+
+    def calibrate(self, draft, score):
+        return draft.scores[score] * {"deep": 1.0, "short": 0.5}[draft.drafter.name]
+
+    def warming_up(self, draft):
+        return draft.drafter.name in self.warming
+
+    def observe(self, outcome):
+        self.observed.append((outcome.draft.drafter.name, len(outcome.num_verify)))
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def mixed_draft():
+    arms = np.array([0, 1, 0])
+    return Draft(common(DRAFTERS), np.array([4, 2, 4]), {"drawn_prob": np.full((3, 4), 0.8)}, arms=arms)
+
+
+def together(calibrator):
+    parts = build_controller("fixed_ratio:ratio=.5@contextual:scope=request", DRAFTERS)
+    return Controller(DRAFTERS, parts.drafter_policy, parts.budget_policy, calibrator)
+
+
+def test_each_drafters_scores_are_calibrated_as_its_own():
+    plan = together(ByDrafter()).plan(mixed_draft(), StepCost(np.linspace(0.01, 0.02, 13)))
+    # Half of ten drafts: the best of .8 .64 .51 .41 of the deep drafter's two requests, against .4 .16.
+    assert plan.num_verify.tolist() == [3, 0, 2]
+
+
+def test_a_drafter_that_is_known_too_little_keeps_the_whole_step_from_being_pruned():
+    plan = together(ByDrafter(warming=("short",))).plan(mixed_draft(), StepCost(np.linspace(0.01, 0.02, 13)))
+    assert plan.num_verify.tolist() == [4, 2, 4]
+
+
+def test_a_calibrator_hears_of_each_drafter_apart(trace):
+    calibrator = ByDrafter()
+    controller = together(calibrator)
+    simulate(trace, COST, controller, DECODE_ONLY, ClosedLoop(4, 8))
+    assert {name for name, _ in calibrator.observed} == {"deep", "short"}
+    assert ("deep", 2) in calibrator.observed

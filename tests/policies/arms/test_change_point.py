@@ -59,15 +59,18 @@ def test_arms_take_turns_and_the_base_policy_has_the_rest(context, outcome):
     assert policy._policy.totals.pulls == [pulled.count(arm) for arm in range(3)]
 
 
+def failed(policy, outcome):
+    """Whether one more failure of the first arm restarts the policy."""
+    policy.update(0, outcome([1], [0]))
+    return policy.num_restarts > 0
+
+
 def test_a_pulled_arm_that_changed_restarts_everything(context, outcome):
     policy = ChangePoint(num_arms=2, explore=0.0)
     for _ in range(100):
         policy.update(0, outcome([1], [1]))
         policy.update(1, outcome([1], [0]))
-    delay = 0
-    while policy.num_restarts == 0:
-        policy.update(0, outcome([1], [0]))
-        delay += 1
+    delay = next(delay for delay in range(1, 50) if failed(policy, outcome))
     # 2 k 100 / (100 + k) > ln(3 (100 + k)^1.5 / .1), looked at for k = 1, 2, 3, 4, 6, 9: first at 6
     assert delay == 6
     assert policy._policy == ThompsonBeta(num_arms=2)
@@ -109,7 +112,7 @@ def test_restarts_after_a_move_through_a_state_come_at_the_same_step(context, ou
     for _ in range(120):
         policy.update(0, outcome([1], [1]))
     moved.load_state_dict(policy.state_dict())
-    for one in (policy, moved):
-        while one.num_restarts == 0:
-            one.update(0, outcome([1], [0]))
+    assert moved.state_dict() == policy.state_dict()
+    delays = [next(delay for delay in range(1, 50) if failed(one, outcome)) for one in (policy, moved)]
+    assert delays[0] == delays[1]
     assert moved.state_dict() == policy.state_dict()

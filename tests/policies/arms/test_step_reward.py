@@ -45,3 +45,11 @@ def test_it_is_in_the_unit_of_the_reward():
     reward.add(3.0, 0.02)
     reward.add(5.0, 0.02)
     assert reward.worth(5.0, 0.02) == pytest.approx(250.0)
+
+
+def test_a_step_counts_as_much_as_the_largest_step_so_far_allows():
+    reward = StepReward()
+    reward.add(3.0, 8.0)
+    reward.add(1.0, 2.0)
+    # rho = .4; the second step brought .2 more than rho would have, a fortieth of the largest step's eight tests.
+    assert reward.worth(1.0, 2.0) == pytest.approx(0.4 + 0.2 / 8)
