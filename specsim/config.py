@@ -89,7 +89,7 @@ class StudyConfig(Section):
         default=None, description="finished requests that end a run; absent: requests_per_slot, 64 in an open loop"
     )
     requests_per_slot: Count = Field(
-        default=4, description="finished requests a slot that end a closed loop, 16 in all at least"
+        default=4, description="finished requests a slot that end a closed loop, 8 in all at least"
     )
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_seeds_from_count), Field(min_length=1)] = (
         Field([0, 1, 2, 3, 4], description="one run of each cell a seed; a number n means 0 to n - 1")

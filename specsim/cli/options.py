@@ -43,7 +43,7 @@ Requests = Annotated[
     typer.Option(
         "--requests",
         metavar="N",
-        help="Finished requests that end a run (default: 4 a slot, 16 at least; 64 with --rate).",
+        help="Finished requests that end a run (default: 4 a slot, 8 at least; 64 with --rate).",
         rich_help_panel=LOAD,
     ),
 ]

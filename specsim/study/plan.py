@@ -25,7 +25,7 @@ CLAIRVOYANT = "clairvoyant"
 FIXED_BUDGETS = (AUTOREGRESSIVE, "fixed_depth", "fixed_ratio")
 """Budget policies that choose nothing while they run."""
 
-FEWEST_REQUESTS = 16
+FEWEST_REQUESTS = 8
 OPEN_LOOP_REQUESTS = 64
 
 

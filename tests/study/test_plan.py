@@ -58,7 +58,7 @@ def test_every_policy_meets_every_load_table_and_seed_once(study, world):
 def test_the_workload_depends_on_the_load_alone(study):
     plan = Plan(study(requests=None, batches=[1, 8]))
     assert plan.workload(Task(0, 0, 8, 0.0, 0)) == plan.workload(Task(0, 3, 8, 0.0, 1)) == ClosedLoop(8, 32)
-    assert plan.workload(Task(0, 0, 1, 0.0, 0)) == ClosedLoop(1, 16)
+    assert plan.workload(Task(0, 0, 1, 0.0, 0)) == ClosedLoop(1, 8)
     plan = Plan(study(batches=[], rates=[2.0], burstiness=0.5, requests=None))
     assert plan.workload(Task(0, 0, 0, 2.0, 0)) == Gamma(2.0, 64, 0.5)
 
