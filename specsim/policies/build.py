@@ -37,6 +37,8 @@ from specsim.policies.budget.dspark import DSpark
 from specsim.policies.budget.ema_tiers import EmaTiers
 from specsim.policies.budget.fixed_depth import FixedDepth
 from specsim.policies.budget.fixed_ratio import FixedRatio
+from specsim.policies.budget.goodput_depth import GoodputDepth
+from specsim.policies.budget.nightjar import Nightjar
 from specsim.policies.budget.specdec_pp import SpecDecPP
 from specsim.policies.budget.tetris import Tetris
 from specsim.policies.calibrators.identity import IdentityCalibrator
@@ -49,6 +51,8 @@ BUDGETS: dict[str, type[Any]] = {
     "fixed_ratio": FixedRatio,
     "batch_schedule": BatchSchedule,
     "ema_tiers": EmaTiers,
+    "goodput_depth": GoodputDepth,
+    "nightjar": Nightjar,
     "confidence_stop": ConfidenceStop,
     "specdec_pp": SpecDecPP,
     "adaspec": AdaSpec,

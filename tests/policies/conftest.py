@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from specsim.core import SCORES, Draft, DrafterSpec, Order, Outcome, StepContext, StepSeconds
+from specsim.core import SCORES, Draft, DrafterSpec, Order, Outcome, StepContext, StepCost, StepSeconds
 
 
 @pytest.fixture(params=("numpy", "torch", "array_api_strict"))
@@ -58,8 +58,13 @@ def proposal(drafter):
 
 @pytest.fixture
 def context():
-    """A step of four requests."""
-    return StepContext(step=0, now=0.0, batch=4, num_waiting=0, mean_context=100.0, rng=np.random.default_rng(0))
+    """A step of four requests, drafting and verifying everything taking up to twice a plain step."""
+
+    def price(drafter, depth):
+        return StepCost(np.linspace(0.01, 0.01 * (1 + depth / drafter.max_depth), 4 * depth + 1))
+
+    rng = np.random.default_rng(0)
+    return StepContext(step=0, now=0.0, batch=4, num_waiting=0, mean_context=100.0, rng=rng, price=price)
 
 
 @pytest.fixture

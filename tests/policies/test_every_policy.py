@@ -25,6 +25,8 @@ SPECS = {
         "ema_tiers:rule=older,start=1,alpha=.5",
         "ema_tiers:tiers=1:0:2:4/4:0:1,interval=1,warmup=0,up=.1,down=-.2",
     ],
+    "goodput_depth": ["goodput_depth", "goodput_depth:model=linear,alpha=.2,prior=.5,depth=3"],
+    "nightjar": ["nightjar", "nightjar:depths=0/2/4,bins=1/3"],
     "confidence_stop": ["confidence_stop", "confidence_stop:keep=true,score=drawn_prob,threshold=.7"],
     "specdec_pp": ["specdec_pp", "specdec_pp:threshold=.3,score=max_prob"],
     "adaspec": ["adaspec", "adaspec:score=max_prob"],
