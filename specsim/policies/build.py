@@ -39,6 +39,7 @@ from specsim.policies.budget.fixed_depth import FixedDepth
 from specsim.policies.budget.fixed_ratio import FixedRatio
 from specsim.policies.budget.goodput_depth import GoodputDepth
 from specsim.policies.budget.nightjar import Nightjar
+from specsim.policies.budget.slo_dcut import SloDCut
 from specsim.policies.budget.specdec_pp import SpecDecPP
 from specsim.policies.budget.tetris import Tetris
 from specsim.policies.calibrators.identity import IdentityCalibrator
@@ -61,6 +62,7 @@ BUDGETS: dict[str, type[Any]] = {
     "dcut_lagged": DCutLagged,
     "dspark": DSpark,
     "tetris": Tetris,
+    "slo_dcut": SloDCut,
     "clairvoyant": Clairvoyant,
 }
 

@@ -40,6 +40,11 @@ SPECS = {
     "dcut_lagged": ["dcut_lagged", "dcut_lagged:lag=3,start=optimistic,count=code,ratios=.1/.6"],
     "dspark": ["dspark", "dspark:start=corrected"],
     "tetris": ["tetris", "tetris:capacity=9"],
+    "slo_dcut": [
+        "slo_dcut:step_seconds=.015",
+        "slo_dcut:tpot_seconds=.009,numerator=paper,include_zero=false,ratios=.3/1",
+        "slo_dcut:step_seconds=.016,tpot_seconds=.008,drop_late=false,count=code,score=max_prob",
+    ],
     "clairvoyant": ["clairvoyant"],
 }
 """Texts that exercise every option of every budget policy."""
