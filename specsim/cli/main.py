@@ -11,6 +11,7 @@ from specsim.cli import cost, trace
 from specsim.cli.calibrate import calibrate
 from specsim.cli.compare import compare
 from specsim.cli.demo import demo
+from specsim.cli.exactness import exactness
 from specsim.cli.policies import policies
 from specsim.cli.profile import profile
 from specsim.cli.record import record
@@ -44,6 +45,7 @@ app.command()(demo)
 app.command()(simulate)
 app.command()(compare)
 app.command()(regret)
+app.command()(exactness)
 app.command()(calibrate)
 app.command()(policies)
 app.command()(record)

@@ -22,12 +22,13 @@ def joint_law(requests: Sequence[RequestLaws], emitted: Emission, verified: Veri
     emitted   what is emitted after each draft and verified length
     verified  how much of each draft is verified
     """
-    total = 0.0
-    for drafts in itertools.product(*(range(len(own.drafts)) for own in requests)):
-        chance = float(np.prod([own.chance[draft] for own, draft in zip(requests, drafts, strict=True)]))
-        laws = [emitted.law[b, draft, n] for b, (draft, n) in enumerate(zip(drafts, verified(drafts), strict=True))]
-        total = total + chance * reduce(np.multiply.outer, laws)
-    return np.asarray(total)
+    drafts = list(itertools.product(*(range(len(own.drafts)) for own in requests)))
+    lengths = np.array([verified(chosen) for chosen in drafts])
+    chosen = np.array(drafts)
+    laws = [emitted.law[b, chosen[:, b], lengths[:, b]] for b in range(len(requests))]
+    laws[0] = laws[0] * np.prod([own.chance[chosen[:, b]] for b, own in enumerate(requests)], axis=0)[:, None]
+    axes = ["zabcdefgh"[0] + "abcdefgh"[b] for b in range(len(requests))]
+    return np.asarray(np.einsum(f"{','.join(axes)}->{'abcdefgh'[: len(requests)]}", *laws))
 
 
 def distance(requests: Sequence[RequestLaws], law: np.ndarray) -> float:

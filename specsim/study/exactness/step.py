@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specsim.core import SCORES, Array, Draft, DrafterSpec, Order, Outcome, Score, StepContext, StepCost, StepSeconds
+from specsim.core import Draft, DrafterSpec, Order, Outcome, Score, StepContext, StepCost, StepSeconds
 from specsim.cost.envelope import lower_envelope
 from specsim.policies.controller import Controller
 from specsim.study.exactness.laws import LARGEST_MARGIN, RequestLaws, Shape
@@ -60,6 +60,8 @@ class EnumeratedStep:
         seed      of the past, and of whatever a policy draws
         """
         self.controller, self.requests, self.prices = controller, requests, prices
+        # A policy gets the one score it says it reads, so that it cannot read another.
+        self.score: Score = controller.budget_policy.score or "max_prob"
         rng = np.random.default_rng([seed, 1])
         for index in range(HISTORY_STEPS):
             self._play(index, rng)
@@ -74,11 +76,8 @@ class EnumeratedStep:
         """
         if self.depth == 0:
             return [0] * len(drafts)
-        scores = {
-            score: np.stack([own.scores[score][draft] for own, draft in zip(self.requests, drafts, strict=True)])
-            for score in SCORES
-        }
-        draft, num_verify = self._plan(self._draft(scores, self.depth, HISTORY_STEPS))
+        of_each = [own.scores[self.score][draft] for own, draft in zip(self.requests, drafts, strict=True)]
+        _, num_verify = self._plan(self._draft(np.stack(of_each), self.depth, HISTORY_STEPS))
         self.pruned |= bool((num_verify < self.depth).any())
         return [int(length) for length in num_verify]
 
@@ -88,7 +87,8 @@ class EnumeratedStep:
         if self.controller.stops_drafting:
             lengths = np.asarray(self.controller.draft_lengths(draft, self.prices.at))
             depth = max(1, int(lengths.max()))
-            draft = replace(draft, num_drafts=lengths, scores=_up_to(draft.scores, lengths, depth))
+            kept = np.where(np.arange(depth) < lengths[:, None], draft.scores[self.score][:, :depth], 0.0)
+            draft = replace(draft, num_drafts=lengths, scores={self.score: kept})
         return draft, np.asarray(self.controller.plan(draft, self.prices.at(depth)).num_verify)
 
     def _play(self, index: int, rng: np.random.Generator) -> None:
@@ -104,20 +104,20 @@ class EnumeratedStep:
                 Outcome(order, None, none, none, none + 1, StepSeconds(verify=self.prices.seconds[0]))
             )
             return
-        scores: dict[Score, np.ndarray] = dict.fromkeys(SCORES, confidence)
-        scores["margin"] = LARGEST_MARGIN * confidence**4
-        draft, num_verify = self._plan(self._draft(scores, depth, index))
+        if self.score == "margin":
+            confidence = LARGEST_MARGIN * confidence**4
+        draft, num_verify = self._plan(self._draft(confidence, depth, index))
         accepted = np.minimum(acceptable, num_verify)
         seconds = StepSeconds(verify=float(self.prices.seconds[int(num_verify.sum())]))
         self.controller.observe(Outcome(order, draft, num_verify, accepted, accepted + 1, seconds))
 
-    def _draft(self, scores: dict[Score, np.ndarray], depth: int, age: int) -> Draft:
+    def _draft(self, score: np.ndarray, depth: int, age: int) -> Draft:
         batch = len(self.requests)
         full = np.full(batch, depth, dtype=np.int64)
         return Draft(
             drafter=self.controller.drafters[0],
             num_drafts=full,
-            scores=_up_to(scores, full, depth),
+            scores={self.score: score[:, :depth]},
             slots=np.arange(batch),
             ages=np.full(batch, age),
             num_decoded=np.full(batch, 2 * age),
@@ -137,9 +137,3 @@ class EnumeratedStep:
             requests=tuple(range(batch)),
             price=self.prices.of,
         )
-
-
-def _up_to(scores: Array, lengths: np.ndarray, depth: int) -> dict[Score, np.ndarray]:
-    """The first `depth` columns of each score, 0 at and beyond each request's length."""
-    drafted = np.arange(depth) < lengths[:, None]
-    return {score: np.where(drafted, values[:, :depth], 0.0) for score, values in scores.items()}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from specsim.core import SCORES, DraftLaw, DrafterSpec, DraftStructure
+from specsim.core import SCORES, DrafterSpec, DraftLaw, DraftStructure
 from specsim.errors import InputError
 from specsim.policies.build import BUDGETS, build_controller
-from specsim.policies.controller import Controller
 from specsim.study.exactness.emission import Emission, emission
 from specsim.study.exactness.joint import distance, joint_law
 from specsim.study.exactness.laws import RequestLaws, Shape, random_laws
@@ -21,14 +20,13 @@ from specsim.study.exactness.step import EnumeratedStep, Prices, random_prices
 
 EXACT_BELOW = 1e-12
 BIASED_ABOVE = 1e-3
-SEEDS = 16
+SEEDS = 8
 SEARCHED_SEEDS = 400
 """Seeds among which a refused combination must show its bias."""
 
 MAX_DEPTH = 3
-SHAPES = tuple(
-    Shape(*size) for size in ((2, 2, 2), (2, 1, 2), (2, 2, 1), (3, 1, 2), (3, 2, 1), (2, 3, 1), (3, 2, 2), (2, 3, 2))
-)
+SIZES = ((2, 2, 2), (2, 1, 2), (2, 2, 1), (3, 1, 2), (3, 2, 1), (2, 3, 1), (2, 2, 2), (2, 3, 2))
+SHAPES = tuple(Shape(*size) for size in SIZES)
 """Vocabulary, depth and batch, in turn by seed."""
 
 KINDS: tuple[tuple[DraftLaw, DraftStructure], ...] = (
@@ -42,12 +40,15 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "fixed_depth": ("", "depth=1"),
     "fixed_ratio": ("ratio=.5",),
     "batch_schedule": ("schedule=1:1/2:2",),
+    "confidence_stop": ("threshold=.7", "threshold=.7,keep=true"),
+    "specdec_pp": ("threshold=.3",),
     "dcut": ("", "numerator=bonus,ratios=all"),
+    "slo_dcut": ("step_seconds=1.6", "tpot_seconds=1.2"),
     "tetris": ("capacity=1",),
 }
 """Options with which a policy leaves drafts unverified at these sizes; the defaults where a policy is not named."""
 
-Outcome: TypeAlias = Literal["exact", "refused", "bound", "contradiction"]
+Finding: TypeAlias = Literal["exact", "refused", "bound", "contradiction"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Combination:
     score        the score it reads (None: none)
     law          how drafts are verified
     structure    whether draft laws depend on earlier drafts
-    outcome      `exact`: allowed, and without bias; `refused`: refused, and biased when forced; `bound`: emits
+    finding      `exact`: allowed, and without bias; `refused`: refused, and biased when forced; `bound`: emits
                  nothing and is refused live; `contradiction`: what was found is not what the controller says
     bias         largest L1 distance from the target's law found
     pruned       whether it ever left a draft unverified
@@ -69,7 +70,7 @@ class Combination:
     score: str | None
     law: DraftLaw
     structure: DraftStructure
-    outcome: Outcome
+    finding: Finding
     bias: float
     pruned: bool
     says: str = ""
@@ -93,63 +94,77 @@ def world(seed: int, law: DraftLaw, structure: DraftStructure) -> World:
     return World(requests, emission(requests, law), random_prices(rng, shape))
 
 
-def policies() -> Iterator[tuple[str, str | None]]:
-    """Every registered budget policy, with each score it can be told to read: its text, and the score."""
+def policies() -> Iterator[str]:
+    """Every registered budget policy with each score it can be told to read, as a user writes them."""
     for name, policy in BUDGETS.items():
-        reads = [field.name for field in fields(policy) if field.name == "score"]
+        scores = SCORES if any(field.name == "score" for field in fields(policy)) else (None,)
         for options in OPTIONS.get(name, ("",)):
-            for score in SCORES if reads else (None,):
+            for score in scores:
                 text = _text(name, options, score)
                 if score is None or _can_read(text):
-                    yield text, score or _score_of(text)
+                    yield text
 
 
 def enumerate_table(
-    chosen: Iterable[tuple[str, str | None]] | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    chosen: Sequence[str] | None = None, seeds: int = SEEDS, progress: Callable[[int, int], None] = lambda *_: None
 ) -> list[Combination]:
     """Every policy with every kind of drafter.
 
-    chosen    policies and their scores (None: all, see `policies`)
+    chosen    policies, as a user writes them (None: all, see `policies`)
+    seeds     worlds in which each is enumerated, at least 1
     progress  called with combinations done and in all
+
+    Raises    InputError when a policy cannot be built
     """
-    every = list(itertools.product(policies() if chosen is None else chosen, KINDS))
+    every = list(itertools.product(tuple(policies()) if chosen is None else chosen, KINDS))
     found = []
-    for (text, score), (law, structure) in every:
-        found.append(combination(text, score, law, structure))
+    for text, (law, structure) in every:
+        found.append(combination(text, law, structure, seeds))
         progress(len(found), len(every))
     return found
 
 
-def combination(text: str, score: str | None, law: DraftLaw, structure: DraftStructure) -> Combination:
+def combination(text: str, law: DraftLaw, structure: DraftStructure, seeds: int = SEEDS) -> Combination:
     """Enumerate one policy with one kind of drafter.
 
     text       the policy, as a user writes it
-    score      what it reads
     law        how drafts are verified
     structure  whether draft laws depend on earlier drafts
+    seeds      worlds; where a bias must show and does not, more are searched
     """
-    drafter = DrafterSpec("draft", "synthetic", law, structure, SCORES, MAX_DEPTH)
+    drafter = _drafter(law, structure)
+    controller = build_controller(text, [drafter], allow_lossy=True)
+    score = controller.budget_policy.score
+    if controller.clairvoyant:
+        return Combination(text, score, law, structure, *_bound(text, drafter))
     reason = refusal(text, drafter)
-    if build_controller(text, [drafter], allow_lossy=True).clairvoyant:
-        return _bound(text, law, structure, drafter)
     bias, pruned, impossible = 0.0, False, False
-    for seed in range(SEARCHED_SEEDS):
-        if seed >= SEEDS and (reason is None or bias > BIASED_ABOVE):
+    for seed in range(max(seeds, SEARCHED_SEEDS)):
+        if seed >= seeds and (reason is None or bias > BIASED_ABOVE):
             break
         here = world(seed, law, structure)
         step = EnumeratedStep(build_controller(text, [drafter], allow_lossy=True), here.requests, here.prices, seed)
         bias = max(bias, distance(here.requests, joint_law(here.requests, here.emitted, step.verified)))
         pruned, impossible = pruned or step.pruned, impossible or here.emitted.impossible
-    outcome: Outcome = "exact" if reason is None else "refused"
-    says = reason or ""
+    fault = _fault(reason, bias, impossible)
+    finding: Finding = "contradiction" if fault else "refused" if reason else "exact"
+    return Combination(text, score, law, structure, finding, bias, pruned, fault or reason or "")
+
+
+def _fault(reason: str | None, bias: float, impossible: bool) -> str | None:
+    """What contradicts the controller (None: nothing).
+
+    reason      why it refuses (None: it does not)
+    bias        largest L1 distance found
+    impossible  whether a token came out that the target never emits
+    """
     if impossible:
-        outcome, says = "contradiction", "a token that the target never emits was let through"
-    elif reason is None and bias > EXACT_BELOW:
-        outcome, says = "contradiction", f"allowed, and biased by {bias:.2g}"
-    elif reason is not None and bias <= BIASED_ABOVE:
-        outcome, says = "contradiction", f"refused, and no bias above {BIASED_ABOVE:g} in {SEARCHED_SEEDS} seeds"
-    return Combination(text, score, law, structure, outcome, bias, pruned, says)
+        return "a token that the target never emits was let through"
+    if reason is None and bias > EXACT_BELOW:
+        return f"allowed, and biased by {bias:.2g}"
+    if reason is not None and bias <= BIASED_ABOVE:
+        return f"refused, and no bias above {BIASED_ABOVE:g} was found"
+    return None
 
 
 def refusal(text: str, drafter: DrafterSpec) -> str | None:
@@ -167,13 +182,13 @@ def refusal(text: str, drafter: DrafterSpec) -> str | None:
     return None
 
 
-def _bound(text: str, law: DraftLaw, structure: DraftStructure, drafter: DrafterSpec) -> Combination:
+def _bound(text: str, drafter: DrafterSpec) -> tuple[Finding, float, bool, str]:
+    """Finding, bias, pruned and says of a policy that knows what will be accepted."""
     try:
-        build_controller(text, [drafter], allow_lossy=True, live=True)
+        build_controller(text, [drafter], live=True)
     except InputError as error:
-        return Combination(text, None, law, structure, "bound", 0.0, False, str(error))
-    says = "knows what the target accepts, and is allowed live"
-    return Combination(text, None, law, structure, "contradiction", 0.0, False, says)
+        return "bound", 0.0, False, str(error)
+    return "contradiction", 0.0, False, "knows what the target accepts, and is allowed live"
 
 
 def _text(name: str, options: str, score: str | None) -> str:
@@ -184,19 +199,18 @@ def _text(name: str, options: str, score: str | None) -> str:
 
 
 def _can_read(text: str) -> bool:
-    return isinstance(_built(text), Controller)
+    """Whether the policy takes that score; asked with a drafter that any policy may prune.
 
-
-def _score_of(text: str) -> Any:
-    built = _built(text)
-    if isinstance(built, InputError):
-        raise built
-    return built.budget_policy.score
-
-
-def _built(text: str) -> Controller | InputError:
-    """For a drafter that any policy may prune; an error there is about the policy's own options."""
+    Raises  InputError when the policy cannot be built whatever it reads
+    """
     try:
-        return build_controller(text, [DrafterSpec("draft", "synthetic", "point_mass", "parallel", SCORES, MAX_DEPTH)])
+        build_controller(text, [_drafter("point_mass", "parallel")])
     except InputError as error:
-        return error
+        if "score" in str(error):
+            return False
+        raise
+    return True
+
+
+def _drafter(law: DraftLaw, structure: DraftStructure) -> DrafterSpec:
+    return DrafterSpec("draft", "synthetic", law, structure, SCORES, MAX_DEPTH)
