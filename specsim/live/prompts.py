@@ -90,7 +90,7 @@ def _jsonl_files(path: Path) -> list[Path]:
 def _read_file(path: Path) -> PromptFile:
     try:
         data = path.read_bytes()
-        lines = data.decode("utf-8").splitlines()
+        lines = data.decode("utf-8").split("\n")  # not splitlines: a prompt may hold other line separators
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as UTF-8 text ({error})") from None
     prompts = tuple(_parse(line, f"{path}, line {row}") for row, line in enumerate(lines, start=1) if line.strip())

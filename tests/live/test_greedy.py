@@ -54,6 +54,21 @@ def test_a_stop_token_at_the_limit_is_a_stop(make_target, prompts):
         assert (len(output.token_ids), output.finish_reason) == (limit, reason)
 
 
+def test_decoding_goes_on_only_until_the_last_output_has_ended(make_target, prompts):
+    """With several stop tokens, met after different numbers of tokens."""
+    model = make_target(eos_token_id=None).model
+    paths = [argmax_path(model, prompt, 30) for prompt in prompts]
+    stops = sorted({late_token(path) for path in paths})
+    ends = [min(path.index(stop) for stop in stops if stop in path) + 1 for path in paths]
+    assert len(set(ends)) > 1
+    target = make_target(eos_token_id=stops)
+    passes = []
+    target.model.register_forward_hook(lambda *_: passes.append(1))
+    outputs = decode_greedy(target, prompts, 30)
+    assert [len(output.token_ids) for output in outputs] == ends
+    assert len(passes) == max(ends) < 30
+
+
 def test_generation_settings_of_the_model_do_not_apply(make_target, prompts):
     target = make_target(eos_token_id=None)
     plain = decode_greedy(target, prompts, 20)

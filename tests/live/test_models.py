@@ -101,11 +101,27 @@ def test_code_that_comes_with_a_model_is_not_run(folder):
     refused("--allow-remote-code", folder)
 
 
-def test_a_sliding_window_is_refused_naming_the_layer(folder):
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 8}, "layer 0"),
+        (
+            {
+                "model_type": "qwen2",
+                "architectures": ["Qwen2ForCausalLM"],
+                "use_sliding_window": True,
+                "sliding_window": 8,
+                "max_window_layers": 2,
+            },
+            "layer 2 is 'sliding_attention'",
+        ),
+    ],
+    ids=["everywhere", "from layer 2 on"],
+)
+def test_a_sliding_window_is_refused_naming_the_layer(folder, changed, told):
     config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 8}
-    (folder / "config.json").write_text(json.dumps(config))
-    refused("layer 0", folder)
+    (folder / "config.json").write_text(json.dumps(config | changed))
+    refused(told, folder)
 
 
 def test_without_the_live_extra_one_line_says_what_to_install(monkeypatch, model_folder):

@@ -53,6 +53,14 @@ def test_an_occurrence_that_agrees_raises_the_confidence():
     assert confidence[0] == pytest.approx((1 + 1 / 3) / 3)
 
 
+def test_an_occurrence_is_no_evidence_beyond_the_end_of_the_text():
+    # Six equal tokens: the trigram ended after 3, 4 and 5 of them; the last is copied, and 5 tokens agree before it.
+    # The others are followed for 3 and 2 known tokens, then by none.
+    _, confidence = propose([5] * 6, depth=4)
+    expected = [(2 + 5 / 7) / 3, (2 + 6 / 8) / 3, (1 + 7 / 9) / 2, 8 / 10]
+    np.testing.assert_allclose(confidence, expected, rtol=0, atol=1e-15)
+
+
 @given(TEXTS)
 def test_confidence_equals_its_definition_spelled_out(text):
     depth = 6

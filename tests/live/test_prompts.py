@@ -23,6 +23,13 @@ def test_a_folder_is_read_in_name_order_and_lines_keep_theirs(tmp_path):
     assert [(file.name, [prompt.id for prompt in file.prompts]) for file in files] == [("a", [9, 2]), ("b", [3])]
 
 
+def test_a_prompt_may_hold_any_line_separator(tmp_path):
+    text = "one\u2028two\u0085three\nfour"
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((json.dumps(GOOD | {"prompt": text}, ensure_ascii=False) + "\r\n").encode())
+    assert [prompt.text for prompt in read_prompts([path])[0].prompts] == [text]
+
+
 def test_an_id_of_63_bits_is_kept_exactly(tmp_path):
     """CASES 40, here for the prompts' side of it."""
     path = write(tmp_path / "a.jsonl", GOOD | {"id": 9007199254740993})

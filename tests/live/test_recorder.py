@@ -1,5 +1,6 @@
 """Recording: a position-indexed trace that says what decoding would really have done."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -180,7 +181,7 @@ record(target, arms, read_prompts([Path({prompts!r})]), Path({out!r}), options, 
 def test_a_run_killed_in_a_batch_loses_nothing_and_resumes_to_the_same_rows(model_folder, prompt_file, tmp_path):
     out = tmp_path / "killed"
     script = KILLED.format(model=str(model_folder), depth=DEPTH, prompts=str(prompt_file), out=str(out))
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "OMP_NUM_THREADS": "1"}
     process = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=False)
     assert process.returncode == -signal.SIGKILL, process.stderr.decode()
     from specsim.live.models import load_model
