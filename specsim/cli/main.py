@@ -18,6 +18,7 @@ from specsim.cli.record import record
 from specsim.cli.regret import regret
 from specsim.cli.schema import schema
 from specsim.cli.simulate import simulate
+from specsim.cli.tune import tune
 from specsim.errors import InputError
 
 USAGE_ERROR = 2
@@ -47,6 +48,7 @@ app.command()(compare)
 app.command()(regret)
 app.command()(exactness)
 app.command()(calibrate)
+app.command()(tune)
 app.command()(policies)
 app.command()(record)
 app.command()(profile)

@@ -43,6 +43,9 @@ from specsim.policies.budget.slo_dcut import SloDCut
 from specsim.policies.budget.specdec_pp import SpecDecPP
 from specsim.policies.budget.tetris import Tetris
 from specsim.policies.calibrators.identity import IdentityCalibrator
+from specsim.policies.calibrators.isotonic import Isotonic
+from specsim.policies.calibrators.logistic import Logistic
+from specsim.policies.calibrators.temperature import Temperature
 from specsim.policies.config import ControllerConfig, PolicyConfig, parse
 from specsim.policies.controller import Controller
 
@@ -86,6 +89,9 @@ ARMS: dict[str, type[Any]] = {
 
 CALIBRATORS: dict[str, type[Any]] = {
     "identity": IdentityCalibrator,
+    "temperature": Temperature,
+    "logistic": Logistic,
+    "isotonic": Isotonic,
 }
 
 GIVEN_BY_THE_RUN = ("num_arms",)
@@ -116,7 +122,7 @@ def build_controller(
             "calibrator": _config_of(config.calibrator.name, calibrator),
         }
     )
-    return Controller(
+    controller = Controller(
         drafters,
         arms,
         budget,
@@ -126,6 +132,9 @@ def build_controller(
         label=canonical.label or str(canonical),
         config=canonical,
     )
+    if config.state is not None:
+        controller.load_state_dict(config.state)
+    return controller
 
 
 def build_arms(config: PolicyConfig, num_arms: int) -> DrafterPolicy:

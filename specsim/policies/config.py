@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from specsim.errors import InputError
+from specsim.policies.controller_file import names_file, read_controller_file
 
 
 class PolicyConfig(BaseModel):
@@ -32,12 +33,13 @@ class PolicyConfig(BaseModel):
 
 
 class ControllerConfig(BaseModel):
-    """A controller. A text `BUDGET[:opt=value,...][@DRAFTER[:opt=value,...]]` reads as one.
+    """A controller. A text `BUDGET[:opt=value,...][@DRAFTER[:opt=value,...]]` or a controller file's path reads as one.
 
     budget      how deep, and how much is verified
     drafter     which drafter: a drafter policy, or a drafter's own name (None: the only one)
     calibrator  raw score to acceptance chance
     label       what tables call it (None: its text)
+    state       what it has learned, as `Controller.state_dict` says it (None: nothing)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +48,7 @@ class ControllerConfig(BaseModel):
     drafter: PolicyConfig | None = None
     calibrator: PolicyConfig = PolicyConfig(name="identity")
     label: str | None = None
+    state: dict[str, JsonValue] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -61,13 +64,15 @@ class ControllerConfig(BaseModel):
 def parse(spec: str) -> ControllerConfig:
     """Read a controller's text.
 
-    spec    `BUDGET[:opt=value,...][~CALIBRATOR[:opt=value,...]][@DRAFTER[:opt=value,...]]`
-    Raises  InputError when it does not follow that grammar
+    spec    `BUDGET[:opt=value,...][~CALIBRATOR[:opt=value,...]][@DRAFTER[:opt=value,...]]`, or a controller file's path
+    Raises  InputError when it does not follow that grammar, or the file is no controller file
     """
     return ControllerConfig(**_parse_controller(spec))
 
 
 def _parse_controller(spec: str) -> dict[str, Any]:
+    if names_file(spec):
+        return _from_file(spec)
     left, at, drafter = spec.partition("@")
     budget, tilde, calibrator = left.partition("~")
     parts = {"budget": budget}
@@ -78,6 +83,18 @@ def _parse_controller(spec: str) -> dict[str, Any]:
     if "@" in drafter or "~" in drafter or "~" in calibrator:
         raise InputError(f"controller {spec!r}: at most one ~CALIBRATOR, then at most one @DRAFTER")
     return {role: PolicyConfig(**_parse_policy(text.strip(), spec)) for role, text in parts.items()}
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    document = read_controller_file(path)
+    try:
+        ControllerConfig.model_validate(document)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in ("config", *fault["loc"]))
+        message = " ".join(fault["msg"].split()).removeprefix("Value error, ")
+        raise InputError(f"controller file {path}: {where}: {message[:1].lower()}{message[1:]}") from None
+    return document
 
 
 def _parse_policy(text: str, spec: str | None = None) -> dict[str, Any]:
