@@ -115,7 +115,11 @@ def test_an_exit_that_equals_the_target_has_every_draft_accepted(make_target, rn
 def test_drafts_stop_at_the_context_limit(make_target, text):
     """CASES 15: no index past the last one, fewer drafts close to it, then none."""
     target = make_target(max_position_embeddings=PROMPT + OUTPUT)
+    seen = []
+    rotary = target.model.model.rotary_emb
+    rotary.register_forward_pre_hook(lambda _, __, named: seen.append(named["position_ids"].max()), with_kwargs=True)
     proposals = EarlyExit(target, 2, DEPTH).propose_everywhere(*text)
+    assert max(seen) == PROMPT + OUTPUT - 1
     room = OUTPUT - np.arange(OUTPUT)
     np.testing.assert_array_equal(proposals.num_drafts, np.minimum(DEPTH, room))
     wide = EarlyExit(make_target(), 2, DEPTH).propose_everywhere(*text)
