@@ -43,7 +43,7 @@ SPECS = {
     "slo_dcut": [
         "slo_dcut:step_seconds=.015",
         "slo_dcut:tpot_seconds=.009,numerator=paper,include_zero=false,ratios=.3/1",
-        "slo_dcut:step_seconds=.016,tpot_seconds=.008,drop_late=false,count=code,score=max_prob",
+        "slo_dcut:step_seconds=.016,tpot_seconds=.008,give_up=0,count=code,score=max_prob",
     ],
     "clairvoyant": ["clairvoyant"],
 }
