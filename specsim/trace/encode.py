@@ -87,7 +87,7 @@ def _list_array(
 ) -> pa.Array:
     if values is None:
         return pa.nulls(len(num_drafts), field.type)
-    kind = field.type.value_type.to_pandas_dtype()
+    kind = pa.array([], field.type.value_type).to_numpy().dtype  # to_pandas_dtype needs pandas before pyarrow 26
     if isinstance(values, np.ndarray) and values.ndim == 2:
         if values.shape[1] < num_drafts.max(initial=0):
             raise InputError(
