@@ -11,8 +11,7 @@ from rich.text import Text
 from specsim.report.labels import lines
 from specsim.study.exactness.table import KINDS, Combination
 
-POLICY_WIDTH = 26
-CELL_WIDTH = 11
+POLICY_WIDTH, SCORE_WIDTH, CELL_WIDTH = 17, 12, 10
 STYLES = {"exact": "", "refused": "yellow", "bound": "dim", "contradiction": "bold red"}
 HEADINGS = ("point mass\nparallel", "point mass\nautoregr.", "sampled\nparallel", "sampled\nautoregr.")
 
@@ -23,18 +22,31 @@ def render_exactness(found: Sequence[Combination], console: Console) -> None:
     found    every policy with every kind of drafter, kinds in turn
     console  where to
     """
-    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
     table.add_column("policy", width=POLICY_WIDTH, no_wrap=True)
+    table.add_column("score", width=SCORE_WIDTH, no_wrap=True)
     for heading in HEADINGS:
         table.add_column(heading, width=CELL_WIDTH, no_wrap=True)
-    for start in range(0, len(found), len(KINDS)):
-        row = found[start : start + len(KINDS)]
-        label = Text("\n".join(lines(row[0].policy, POLICY_WIDTH)))
-        table.add_row(label, *(Text(cell(one), style=STYLES[one.finding]) for one in row))
+    for policy, rows in by_policy(found):
+        label = lines(policy, POLICY_WIDTH)
+        for height, row in enumerate(rows):
+            # The label runs down beside the scores; what is left of it stays with the last of them.
+            part = label[height : height + 1] if height < len(rows) - 1 else label[height:]
+            cells = (Text(cell(one), style=STYLES[one.finding]) for one in row)
+            table.add_row(Text("\n".join(part)), Text(row[0].score or "none", style="dim"), *cells)
     console.print(table)
     console.print()
     for sentence in sentences(found):
         console.print(Text(sentence))
+
+
+def by_policy(found: Sequence[Combination]) -> list[tuple[str, list[Sequence[Combination]]]]:
+    """Each policy as written but for its score, and a row of kinds for each score."""
+    rows = [found[start : start + len(KINDS)] for start in range(0, len(found), len(KINDS))]
+    grouped: dict[str, list[Sequence[Combination]]] = {}
+    for row in rows:
+        grouped.setdefault(row[0].label, []).append(row)
+    return list(grouped.items())
 
 
 def cell(one: Combination) -> str:
@@ -43,7 +55,7 @@ def cell(one: Combination) -> str:
         case "exact":
             return f"{one.bias:.0e}"
         case "refused":
-            return f"refused {decimal(one.bias)}"
+            return f"lossy {decimal(one.bias)}"
         case "bound":
             return "bound"
         case _:
@@ -51,8 +63,8 @@ def cell(one: Combination) -> str:
 
 
 def decimal(bias: float) -> str:
-    """Two digits of a bias, as `.13`."""
-    return f"{bias:.2g}".removeprefix("0")
+    """One digit of a bias, as `.1`."""
+    return f"{bias:.1g}".removeprefix("0")
 
 
 def sentences(found: Sequence[Combination]) -> list[str]:
@@ -68,7 +80,7 @@ def sentences(found: Sequence[Combination]) -> list[str]:
     if refused:
         least, most = min(one.bias for one in refused), max(one.bias for one in refused)
         forced = f"forced, each is biased, by {decimal(least)} to {decimal(most)}"
-        said.append(f"{len(refused)} combinations are refused; {forced}.")
+        said.append(f"{len(refused)} combinations are refused without --allow-lossy; {forced}.")
     for policy in dict.fromkeys(one.policy for one in found if one.finding == "bound"):
         said.append(f"{policy} is a bound: it emits nothing, and is refused live.")
     for one in found:

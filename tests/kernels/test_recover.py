@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from specsim.errors import InputError
 from specsim.kernels.accept import accept
+from specsim.kernels.candidates import Candidates
 from specsim.kernels.recover import draw, recover, recovery_weights
 
 A, B, C = 0, 1, 2
@@ -14,10 +15,17 @@ ALMOST_ONE = 1 - 2.0**-24
 GRID = (np.arange(1000) + 0.5) / 1000
 
 
-def shares(candidates, accepted, size):
+def spread(held):
+    """One request's candidates, once for every uniform of the grid."""
+    laws = (held.target_law, held.draft_law)
+    rows = [None if law is None else np.repeat(law, len(GRID), axis=0) for law in laws]
+    tokens, lengths = np.repeat(held.tokens, len(GRID), axis=0), np.repeat(held.num_verify, len(GRID))
+    return Candidates(tokens, lengths, *rows)
+
+
+def shares(held, accepted, size):
     """Share of each token over evenly spread uniforms, for one request."""
-    held = np.array([accepted])
-    drawn = [int(recover(candidates, held, np.array([uniform]))[0]) for uniform in GRID]
+    drawn = recover(spread(held), np.full(len(GRID), accepted), GRID.astype(held.target_law.dtype))
     return np.bincount(drawn, minlength=size) / len(GRID)
 
 
@@ -26,7 +34,7 @@ def emitted(make, drawn, target, draft):
     law = np.zeros(len(target))
     for token, chance in enumerate(drawn):
         held = make([[token]], target=[[list(target)] * 2], draft=None if draft is None else [[list(draft)]])
-        accepts = np.mean([accept(held, np.array([[uniform]]))[0] for uniform in GRID])
+        accepts = accept(spread(held), GRID[:, None]).mean()
         law[token] += chance * accepts
         law += chance * (1 - accepts) * shares(held, 0, len(target))
     return law

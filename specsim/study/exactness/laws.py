@@ -50,11 +50,12 @@ class RequestLaws:
     def drafts(self) -> np.ndarray:
         """[V ** D, D] int64, every draft."""
         every = list(itertools.product(range(self.vocabulary), repeat=self.depth))
-        return np.array(every, dtype=np.int64).reshape(len(every), self.depth)
+        return np.array(every, dtype=np.int64)
 
     def prefix(self, position: int) -> np.ndarray:
         """[V ** D] int64, which prefix of that many tokens each draft begins with."""
-        return np.arange(len(self.drafts)) // self.vocabulary ** (self.depth - position)
+        below: int = self.vocabulary ** (self.depth - position)
+        return np.arange(len(self.drafts)) // below
 
     @cached_property
     def drafted(self) -> np.ndarray:
@@ -114,7 +115,7 @@ def _request(rng: np.random.Generator, shape: Shape, structure: DraftStructure, 
 
 def _laws(rng: np.random.Generator, size: int, vocabulary: int, sparse: bool) -> np.ndarray:
     """[size, V] float64, random laws, some with an impossible token."""
-    laws = rng.dirichlet(np.ones(vocabulary), size)
+    laws = rng.dirichlet(np.full(vocabulary, rng.choice([0.5, 1.0])), size)
     impossible = rng.integers(0, vocabulary, size)
     if sparse:
         without = rng.random(size) < 0.3

@@ -10,9 +10,9 @@ import numpy as np
 from specsim.core import Draft, DrafterSpec, Order, Outcome, Score, StepContext, StepCost, StepSeconds
 from specsim.cost.envelope import lower_envelope
 from specsim.policies.controller import Controller
-from specsim.study.exactness.laws import LARGEST_MARGIN, RequestLaws, Shape
+from specsim.study.exactness.laws import LARGEST_MARGIN, RequestLaws
 
-HISTORY_STEPS = 6
+HISTORY_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,24 @@ class Prices:
         return self.at(depth)
 
 
-def random_prices(rng: np.random.Generator, shape: Shape) -> Prices:
-    """Half of the curves have stairs of every height, half a dear first stair, where looking ahead pays most."""
-    drafts = shape.batch * shape.depth
-    if rng.random() < 0.5:
-        first, rest = 1.0, [rng.uniform(0.5, 1.0), *rng.uniform(0.0, 0.3, drafts - 1)]
-    else:
-        first, rest = rng.uniform(0.2, 1.0), list(rng.exponential(0.5, drafts) ** 2)
-    return Prices(np.cumsum([first, *rest]), shape.batch)
+def random_prices(rng: np.random.Generator, requests: Sequence[RequestLaws]) -> Prices:
+    """Curves on which looking ahead would pay.
+
+    One in four has stairs of every height, one a dear first stair. The others have a single stair, about as high as
+    what lies beyond it is worth with a drafter of middling confidence, so that a little confidence decides.
+    """
+    batch, depth = len(requests), requests[0].depth
+    drafts = batch * depth
+    kind = int(rng.integers(4))
+    if kind == 0:
+        return Prices(np.cumsum([1.0, rng.uniform(0.5, 1.0), *rng.uniform(0.0, 0.3, drafts - 1)]), batch)
+    if kind == 1:
+        return Prices(np.cumsum([rng.uniform(0.2, 1.0), *rng.exponential(0.5, drafts) ** 2]), batch)
+    survival = np.sort(rng.uniform(0.5, 1.0, (batch, depth)).cumprod(axis=1).ravel())[::-1]
+    tokens = np.concatenate([[0.0], survival.cumsum()]) + (batch if kind == 2 else 0.0)
+    foot = int(rng.integers(0 if kind == 2 else 1, max(drafts, 2)))
+    seconds = np.where(np.arange(drafts + 1) <= foot, 1.0, tokens[-1] / tokens[min(foot, drafts)])
+    return Prices(seconds * (1.0 + 1e-3 * np.arange(drafts + 1)), batch)
 
 
 class EnumeratedStep:

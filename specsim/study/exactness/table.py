@@ -13,16 +13,17 @@ import numpy as np
 from specsim.core import SCORES, DrafterSpec, DraftLaw, DraftStructure
 from specsim.errors import InputError
 from specsim.policies.build import BUDGETS, build_controller
+from specsim.policies.controller import Controller
 from specsim.study.exactness.emission import Emission, emission
 from specsim.study.exactness.joint import distance, joint_law
 from specsim.study.exactness.laws import RequestLaws, Shape, random_laws
-from specsim.study.exactness.step import EnumeratedStep, Prices, random_prices
+from specsim.study.exactness.step import EnumeratedStep, random_prices
 
 EXACT_BELOW = 1e-12
 BIASED_ABOVE = 1e-3
 SEEDS = 8
 SEARCHED_SEEDS = 400
-"""Seeds among which a refused combination must show its bias."""
+"""Seeds among which a refused combination must show its bias: the same laws again, at other prices."""
 
 MAX_DEPTH = 3
 SIZES = ((2, 2, 2), (2, 1, 2), (2, 2, 1), (3, 1, 2), (3, 2, 1), (2, 3, 1), (2, 2, 2), (2, 3, 2))
@@ -43,10 +44,13 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "confidence_stop": ("threshold=.7", "threshold=.7,keep=true"),
     "specdec_pp": ("threshold=.3",),
     "dcut": ("", "numerator=bonus,ratios=all"),
-    "slo_dcut": ("step_seconds=1.6", "tpot_seconds=1.2"),
+    "slo_dcut": ("step_seconds=2.5,tpot_seconds=1.2",),
     "tetris": ("capacity=1",),
 }
 """Options with which a policy leaves drafts unverified at these sizes; the defaults where a policy is not named."""
+
+MARGIN_CALIBRATOR = "~logistic:warm_up=0"
+"""Turns a margin, which is no probability, into one: before its first refit, a two-way softmax."""
 
 Finding: TypeAlias = Literal["exact", "refused", "bound", "contradiction"]
 
@@ -75,23 +79,36 @@ class Combination:
     pruned: bool
     says: str = ""
 
+    @property
+    def label(self) -> str:
+        """The policy but for what says which score it reads."""
+        return (
+            self.policy.removesuffix(MARGIN_CALIBRATOR)
+            .replace(f",score={self.score}", "")
+            .removesuffix(f":score={self.score}")
+        )
+
 
 @dataclass(frozen=True)
 class World:
-    """What a seed stands for: laws, what is emitted under them, and prices."""
+    """Laws of a step's requests, and what is emitted under them."""
 
     requests: tuple[RequestLaws, ...]
     emitted: Emission
-    prices: Prices
 
 
 @lru_cache(maxsize=256)
 def world(seed: int, law: DraftLaw, structure: DraftStructure) -> World:
     """The world of a seed. Kept, for every policy meets the same ones."""
-    rng = np.random.default_rng(seed)
-    shape = SHAPES[seed % len(SHAPES)]
-    requests = random_laws(rng, shape, structure)
-    return World(requests, emission(requests, law), random_prices(rng, shape))
+    requests = random_laws(np.random.default_rng(seed), SHAPES[seed % len(SHAPES)], structure)
+    return World(requests, emission(requests, law))
+
+
+def bias_of(controller: Controller, here: World, seed: int) -> tuple[float, bool]:
+    """L1 distance from the target's law, and whether a draft was left unverified, at the prices of a seed."""
+    prices = random_prices(np.random.default_rng([seed, 2]), here.requests)
+    step = EnumeratedStep(controller, here.requests, prices, seed)
+    return distance(here.requests, joint_law(here.requests, here.emitted, step.verified)), step.pruned
 
 
 def policies() -> Iterator[str]:
@@ -111,7 +128,7 @@ def enumerate_table(
     """Every policy with every kind of drafter.
 
     chosen    policies, as a user writes them (None: all, see `policies`)
-    seeds     worlds in which each is enumerated, at least 1
+    seeds     laws and prices with which each is enumerated, at least 1
     progress  called with combinations done and in all
 
     Raises    InputError when a policy cannot be built
@@ -130,7 +147,7 @@ def combination(text: str, law: DraftLaw, structure: DraftStructure, seeds: int 
     text       the policy, as a user writes it
     law        how drafts are verified
     structure  whether draft laws depend on earlier drafts
-    seeds      worlds; where a bias must show and does not, more are searched
+    seeds      laws and prices; where a bias must show and does not, more prices are tried
     """
     drafter = _drafter(law, structure)
     controller = build_controller(text, [drafter], allow_lossy=True)
@@ -142,10 +159,9 @@ def combination(text: str, law: DraftLaw, structure: DraftStructure, seeds: int 
     for seed in range(max(seeds, SEARCHED_SEEDS)):
         if seed >= seeds and (reason is None or bias > BIASED_ABOVE):
             break
-        here = world(seed, law, structure)
-        step = EnumeratedStep(build_controller(text, [drafter], allow_lossy=True), here.requests, here.prices, seed)
-        bias = max(bias, distance(here.requests, joint_law(here.requests, here.emitted, step.verified)))
-        pruned, impossible = pruned or step.pruned, impossible or here.emitted.impossible
+        here = world(seed % max(seeds, SEEDS), law, structure)
+        found, acts = bias_of(build_controller(text, [drafter], allow_lossy=True), here, seed)
+        bias, pruned, impossible = max(bias, found), pruned or acts, impossible or here.emitted.impossible
     fault = _fault(reason, bias, impossible)
     finding: Finding = "contradiction" if fault else "refused" if reason else "exact"
     return Combination(text, score, law, structure, finding, bias, pruned, fault or reason or "")
@@ -192,10 +208,10 @@ def _bound(text: str, drafter: DrafterSpec) -> tuple[Finding, float, bool, str]:
 
 
 def _text(name: str, options: str, score: str | None) -> str:
-    """As a user writes it; a margin is no probability by itself, so it goes through a calibrator."""
+    """As a user writes it."""
     given = ",".join(option for option in (options, f"score={score}" if score else "") if option)
     text = f"{name}:{given}" if given else name
-    return f"{text}~logistic:warm_up=0" if score == "margin" else text
+    return text + MARGIN_CALIBRATOR if score == "margin" else text
 
 
 def _can_read(text: str) -> bool:
