@@ -45,6 +45,16 @@ def test_thresholds_are_half_a_draft_below_and_a_quarter_further_down(mean, dept
     assert found.depth == expected
 
 
+@pytest.mark.parametrize(("down", "expected"), [("", 0), (",down=-.25", 1)])
+def test_a_list_that_holds_zero_is_left_without_hysteresis_unless_told_otherwise(
+    down, expected, drafter, context, outcome
+):
+    controller = build_controller(f"ema_tiers:start=1,interval=1,warmup=0,alpha=.5{down}", [drafter()])
+    order = controller.choose(replace(context, batch=8))
+    controller.observe(outcome([1] * 8, [1] * 8, depth=order.depth))  # the mean is half a draft
+    assert (tier(controller, row=1).mean, tier(controller, row=1).depth) == (0.5, expected)
+
+
 def test_hysteresis_widens_the_gap_as_told(drafter, context, outcome):
     controller = build_controller(f"ema_tiers:{QUICK},up=1,down=-1", [drafter()])
     assert play(controller, context, outcome, [3, 0, 0]) == [3, 3, 3]  # 3 > 3.5 no; 0 <= -.5 no

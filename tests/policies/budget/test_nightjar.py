@@ -89,6 +89,19 @@ def test_switching_on_again_must_pay_for_the_catching_up(switch, expected):
     assert bandit.pull([0, 2], switch, rng) == 2 * expected
 
 
+@pytest.mark.parametrize(("was_off", "expected"), [(True, 0), (False, 2)])
+def test_only_a_step_after_one_without_drafts_pays_for_switching_on(was_off, expected, drafter, context):
+    controller = build_controller("nightjar:depths=0/2", [drafter(max_depth=3)])
+    controller.choose(context)
+    memory = controller.budget_policy.memory
+    bandit = memory.bandits["draft"][4]
+    bandit.add(0, 0.010, 1.0)
+    bandit.add(2, 0.007, 1.0)
+    bandit.block, bandit.bin, bandit.block_left, bandit.bin_left = 30, 10**6, 10**6, 0
+    memory.was_off, memory.switch_seconds, memory.switches = was_off, 0.02, 2
+    assert controller.choose(context).depth == expected
+
+
 def test_the_price_of_switching_on_is_the_mean_seen_so_far(drafter, context, outcome):
     controller = build_controller("nightjar:depths=0/1", [drafter(max_depth=3)])
     run(controller, context, outcome, [1, 2], 200, switch=0.02)

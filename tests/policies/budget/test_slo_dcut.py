@@ -33,6 +33,10 @@ def test_a_step_takes_no_longer_than_its_bound_or_as_short_as_it_can(bound, expe
     assert plan(f"step_seconds={bound}", FLAT, proposal) == expected
 
 
+def test_a_bound_holds_however_slow_the_engine_is(proposal):
+    assert plan("step_seconds=12", FLAT, proposal, seconds=10 * LINE) == [1, 1]  # tokens a second below one
+
+
 def test_without_zero_the_least_candidate_is_what_remains(proposal):
     assert plan("step_seconds=.5,include_zero=false", FLAT, proposal) == [1, 1]
 

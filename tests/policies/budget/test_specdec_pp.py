@@ -9,7 +9,7 @@ from specsim.policies.build import build_controller
 
 @pytest.mark.parametrize(
     ("threshold", "expected"),
-    [(0.05, [1, 1]), (0.2, [3, 1]), (0.25, [3, 1]), (0.28, [4, 1]), (0.6, [4, 3]), (0.9, [4, 4])],
+    [(0.05, [1, 1]), (0.2, [3, 1]), (0.25, [3, 1]), (0.28, [4, 1]), (0.5, [4, 3]), (0.6, [4, 3]), (0.9, [4, 4])],
 )
 def test_it_stops_behind_the_draft_that_carries_the_chance_over_the_threshold(threshold, expected, proposal):
     # Chances of a rejection so far: .1, .19, .271, .344 and .5, .5, .75, .75.
