@@ -86,14 +86,20 @@ def _score(result: TuneResult, score: float) -> str:
 def _best_trials(result: TuneResult) -> Table:
     ran = [trial for trial in result.trials if trial.score is not None]
     best = sorted(ran, key=lambda t: (t.score or 0.0) * (-1 if result.objective == "throughput" else 1))
-    table = _table("best trials", "", "score", right=1)
+    unit = "speedup" if result.objective == "throughput" else "ms"
+    table = _table("trial", "best on the tuning half", unit, right=1)
     for trial in best[:MOST_TRIALS]:
-        table.add_row(str(trial.number), Text(_named(trial)), _score(result, trial.score or 0.0))
+        table.add_row(str(trial.number), Text(_named(trial, result)), _score(result, trial.score or 0.0))
     return table
 
 
-def _named(trial: Trial) -> str:
-    return ", ".join(f"{name}={_value(value)}" for name, value in trial.options.items()) or trial.policy
+def _named(trial: Trial, result: TuneResult) -> str:
+    """The options in which a trial differs from the default."""
+    if trial.number == 0:
+        return "default"
+    known = result.default_options
+    changed = {n: v for n, v in trial.options.items() if n not in known or known[n] != v}
+    return ", ".join(f"{name}={_value(value)}" for name, value in changed.items())
 
 
 def _value(value: JsonValue) -> str:
@@ -101,8 +107,8 @@ def _value(value: JsonValue) -> str:
 
 
 def _short(text: str) -> str:
-    """Long lists of values lose their middle."""
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 5]}...{text[-2:]}"
+    """Long lists of values lose their end."""
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."
 
 
 def _table(*headings: str, right: int = 0) -> Table:

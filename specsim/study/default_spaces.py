@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 DEPTH = "1..max"
 RATIOS = ".25/.5/.75/1,.125/.25/.5/.75/1,.1/.2/.3/.4/.5/.6/.7/.8/.9/1,.5/1,all"
-CHANCE_C = "0.05..3:log"
+EXPLORATION = "0.05..3:log"
 DISCOUNT = "0.95..0.9999"
 REWARD = "accepted_fraction,throughput"
 
@@ -30,14 +30,16 @@ DEFAULT_SPACES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "start": "corrected,optimistic",
         },
         "dspark": {"depth": DEPTH, "numerator": "paper,bonus", "lag": "1..4", "start": "corrected,optimistic"},
+        "slo_dcut": {"depth": DEPTH, "ratios": RATIOS, "numerator": "paper,bonus"},
+        "goodput_depth": {"depth": DEPTH, "model": "table,linear", "alpha": "0.005..0.5:log", "prior": "0.0..1"},
         "tetris": {"depth": DEPTH, "per_request": "0..max"},
         "epsilon_greedy": {"reward": REWARD, "epsilon": "0.001..0.3:log"},
-        "ucb1": {"reward": REWARD, "c": CHANCE_C},
+        "ucb1": {"reward": REWARD, "c": EXPLORATION},
         "kl_ucb": {"c": "0.0..3"},
         "thompson_beta": {"prior": "0.1..100:log"},
         "thompson_gaussian": {"reward": REWARD, "sigma": "0.01..2:log"},
-        "sliding_window_ucb": {"reward": REWARD, "window": "20..5000:log", "c": CHANCE_C},
-        "discounted_ucb": {"reward": REWARD, "discount": DISCOUNT, "c": CHANCE_C},
+        "sliding_window_ucb": {"reward": REWARD, "window": "20..5000:log", "c": EXPLORATION},
+        "discounted_ucb": {"reward": REWARD, "discount": DISCOUNT, "c": EXPLORATION},
         "discounted_thompson_beta": {"prior": "0.1..100:log", "discount": DISCOUNT},
         "discounted_thompson_gaussian": {"reward": REWARD, "sigma": "0.01..2:log", "discount": DISCOUNT},
         "exp3s": {"reward": REWARD, "gamma": "0.005..0.5:log", "alpha": "1e-6..0.01:log"},

@@ -222,10 +222,10 @@ def _notes(search: Search, inputs: TuneInputs) -> list[str]:
         notes.append(f"The trace {manifest.name} is synthetic: its acceptance is made up, not recorded.")
     elif table.meta.label != "example" and table.meta.model != manifest.target:
         notes.append(f"Steps of {table.meta.model}, acceptance of {manifest.target}: a what-if, not a forecast.")
+    requests = len(inputs.halves["validation"])
+    notes.append(f"The interval is over orders and draws on these {requests} requests, not over other requests.")
     if search.config.engine.prefill == "excluded":
         notes.append("Prompts cost nothing here (prefill excluded).")
-    if len(search.config.validation_seeds) == 1:
-        notes.append("One validation seed: the interval has no width and says nothing of chance.")
     pruned = [trial for trial in search.trials if trial.pruned is not None]
     if pruned:
         notes.append(

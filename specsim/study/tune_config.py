@@ -43,7 +43,9 @@ class TuneConfig(Section):
     requests_per_slot: Count = Field(default=4, description="finished requests a slot that end a run, 16 at least")
     trials: Count = Field(default=40, description="combinations tried, the untuned one included")
     seeds: Seeds = Field([0, 1, 2], description="runs of every trial on the tuning half; a number n means 0 to n - 1")
-    validation_seeds: Seeds = Field(list(range(10)), description="runs of default and tuned on each half, for the gain")
+    validation_seeds: Annotated[Seeds, Field(min_length=2)] = Field(
+        list(range(10)), description="runs of default and tuned on each half; one would leave the gain no interval"
+    )
     seed: Seed = Field(default=0, description="of the split of the requests and of the sampler")
     engine: EngineSection = Field(default=EngineSection(), description="limits of one replica")
     allow_lossy: bool = Field(default=False, description="accept options that change the output's law, and mark them")

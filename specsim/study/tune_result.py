@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from pydantic import JsonValue
 
-from specsim.report.wording import digits, signed_percent
 from specsim.study.bootstrap import paired_interval
 from specsim.study.tune_config import Half, Objective
 
@@ -156,32 +155,36 @@ def _verdict(result: TuneResult) -> list[str]:
     what = "throughput" if result.objective == "throughput" else "p99 TPOT"
     if result.unchanged:
         return [f"Nothing tried has a better {what} than the default: the tuned controller is the default."]
-    interval = f"[{signed_percent(validation.low)}, {signed_percent(validation.high)}]"
+    interval = f"[{_signed(validation.low)}, {_signed(validation.high)}]"
     said = []
     if validation.within_noise:
         said.append(
             f"Within noise: on requests it was not tuned on, the gain in {what} is"
-            f" {signed_percent(validation.gain)} {interval}, an interval that includes 0. Keep the default."
+            f" {_signed(validation.gain)} {interval}, an interval that includes 0. Keep the default."
         )
     elif validation.gain > 0:
         said.append(f"On requests it was not tuned on, {what} is {_better(result)}: gain {interval}.")
     else:
         said.append(
             f"Worse: on requests it was not tuned on, {what} loses to the default by"
-            f" {signed_percent(-validation.gain)[1:]} (gain {interval}). Keep the default."
+            f" {_percent(-validation.gain)} (gain {interval}). Keep the default."
         )
     if tuning.gain > 0 and validation.gain < tuning.gain / 2:
-        said.append(
-            f"Overfitted: {signed_percent(tuning.gain)} on the half it was chosen on, more than twice what is left."
-        )
+        said.append(f"Overfitted: {_signed(tuning.gain)} on the half it was chosen on, more than twice what is left.")
     if result.objective == "throughput" and validation.tuned < 1.0:
-        said.append(
-            f"Even tuned it is slower than autoregressive decoding ({digits(validation.tuned)} of its throughput)."
-        )
+        said.append(f"Even tuned it is slower than autoregressive decoding ({validation.tuned:.2f} of its throughput).")
     return said
 
 
 def _better(result: TuneResult) -> str:
     gain = result.gains["validation"].gain
     how = "higher" if result.objective == "throughput" else "lower"
-    return f"{signed_percent(gain)[1:]} {how} than the default's"
+    return f"{_percent(gain)} {how} than the default's"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %"
