@@ -50,30 +50,35 @@ class ArmHistory:
     def __init__(self, window: int) -> None:
         self.window = window
         self.pulls = 0
-        self.sums: deque[tuple[float, float]] = deque([(0.0, 0.0)], maxlen=window + 1)  # gain, exposure
+        self.sums: deque[tuple[float, ...]] = deque([(0.0, 0.0, 0.0)], maxlen=window + 1)  # gain, exposure, its square
 
     def add(self, gain: float, exposure: float) -> None:
         """Count one pull."""
-        total_gain, total_exposure = self.sums[-1]
-        self.sums.append((total_gain + gain, total_exposure + exposure))
+        total_gain, total_exposure, total_square = self.sums[-1]
+        self.sums.append((total_gain + gain, total_exposure + exposure, total_square + exposure * exposure))
         self.pulls += 1
 
     def evidence(self, scale: float) -> float:
         """Largest log-likelihood ratio of `the mean changed k pulls ago` over all lags k.
 
-        2 k (n - k) / n * (mean after - mean before)^2, for means that are ratios of totals over `scale`; every law on
-        [0, 1] is at least as narrow as the normal law of variance 1/4 that it assumes.
+        2 a b / (a + b) * (mean after - mean before)^2, for means that are ratios of totals over `scale`, a and b pulls
+        after and before; every law on [0, 1] is at least as narrow as the normal law of variance 1/4 it assumes.
+
+        Pulls count as equally large ones of the same spread would: (sum of exposure)^2 / (sum of its squares). One that
+        tested nothing counts nothing, and one that tested much does not make the others count less than they do.
         """
-        gain, exposure = self.sums[-1]
-        n, most = self.pulls, 0.0
+        gain, exposure, square = self.sums[-1]
+        most = 0.0
         for lag in lags(self.window):
-            if lag >= n:
+            if lag >= self.pulls:
                 break
-            gain_before, exposure_before = self.sums[-1 - lag]
+            gain_before, exposure_before, square_before = self.sums[-1 - lag]
             exposure_after = exposure - exposure_before
             if exposure_before > 0.0 and exposure_after > 0.0:
+                before = exposure_before * exposure_before / square_before
+                after = exposure_after * exposure_after / (square - square_before)
                 jump = ((gain - gain_before) / exposure_after - gain_before / exposure_before) / scale
-                most = max(most, 2.0 * lag * (n - lag) / n * jump * jump)
+                most = max(most, 2.0 * after * before / (after + before) * jump * jump)
         return most
 
 
@@ -141,7 +146,7 @@ class ChangePoint:
             "since": self._since,
             "num_restarts": self.num_restarts,
             "histories": [
-                {"pulls": history.pulls, "sums": [list(pair) for pair in history.sums]} for history in self._histories
+                {"pulls": history.pulls, "sums": [list(sums) for sums in history.sums]} for history in self._histories
             ],
         }
 
@@ -158,7 +163,7 @@ class ChangePoint:
         for history, saved in zip(self._histories, state["histories"], strict=True):
             history.pulls = int(saved["pulls"])
             history.sums.clear()
-            history.sums.extend((gain, exposure) for gain, exposure in saved["sums"])
+            history.sums.extend(tuple(sums) for sums in saved["sums"])
 
     def _restart(self) -> None:
         self._policy = self.build_base()
@@ -175,4 +180,6 @@ class ChangePoint:
 
     def _scale(self) -> float:
         sums = (history.sums[-1] for history in self._histories)
-        return reward_scale(self.reward, [gain / exposure if exposure else 0.0 for gain, exposure in sums], self.scale)
+        return reward_scale(
+            self.reward, [gain / exposure if exposure else 0.0 for gain, exposure, _ in sums], self.scale
+        )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from specsim.study.regret.result import PolicyRegret, Surroundings
 
+ROUNDING = 1.0 + 1e-9
+"""Losing as much as the best fixed arm is not losing more."""
+
 MANY_TIMES = 4.0
 """A policy that loses this many times what the best loses is named."""
 
@@ -13,13 +16,22 @@ def findings(environments: list[Surroundings], regrets: list[PolicyRegret]) -> l
     sentences = []
     for environment in environments:
         own = [found for found in regrets if found.environment == environment.name]
-        if len(own) > 1:
-            sentences += [f"{environment.name}: {sentence}" for sentence in _of(own, environment)]
+        sentences += [f"{environment.name}: {sentence}" for sentence in _of(own, environment)]
     return sentences
 
 
 def _of(own: list[PolicyRegret], environment: Surroundings) -> list[str]:
-    ranked = sorted(own, key=lambda found: found.regret)
+    """Policies that are told of every arm are compared among the others only in their own sentence."""
+    ranked = sorted((found for found in own if not found.full_information), key=lambda found: found.regret)
+    told = [found for found in own if found.full_information]
+    sentences = _ranking(ranked, environment) if len(ranked) > 1 else []
+    if told and ranked:
+        names = _listed([f"{found.policy} {_round(found.regret)}" for found in told])
+        sentences.append(f"told of every arm at every step: {names}.")
+    return sentences
+
+
+def _ranking(ranked: list[PolicyRegret], environment: Surroundings) -> list[str]:
     best, rest = ranked[0], ranked[1:]
     tied = [found for found in rest if found.regret_interval[0] <= best.regret_interval[1]]
     sentence = f"{best.policy} loses least ({_amount(best)})"
@@ -32,10 +44,10 @@ def _of(own: list[PolicyRegret], environment: Surroundings) -> list[str]:
         verb = "loses" if len(far) == 1 else "lose"
         sentence += f"; {_listed(far)} {verb} more than {MANY_TIMES:g} times as much"
     sentences = [f"{sentence}."]
-    behind = [found.policy for found in ranked if found.regret > environment.fixed_regret > 0]
+    behind = [found.policy for found in ranked if found.regret > environment.fixed_regret * ROUNDING > 0]
     if behind:
         sentences.append(f"never switching from {environment.best_fixed} would do better than {_listed(behind)}.")
-    return sentences + _in_seconds(own, best)
+    return sentences + _in_seconds(ranked, best)
 
 
 def _in_seconds(own: list[PolicyRegret], best: PolicyRegret) -> list[str]:

@@ -41,6 +41,7 @@ class PolicyRegret:
     arm_share               share of the steps by arm
     curve                   by checkpoint: step, mean, low (5 %), high (95 %), and as much in seconds: seconds_mean, ...
     by_seed                 regret, static_regret, seconds_regret, switches of each seed
+    full_information        whether it was told of every arm at every step, the others of the arm they pulled
     """
 
     environment: str
@@ -58,6 +59,7 @@ class PolicyRegret:
     arm_share: dict[str, float]
     curve: dict[str, list[float]]
     by_seed: dict[str, list[float]]
+    full_information: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,13 +92,13 @@ def study_regret(
         environments=surroundings,
         regrets=regrets,
         findings=findings(surroundings, regrets),
-        notes=[*notes, *_full_information(policies)],
+        notes=[*notes, *_full_information(regrets)],
     )
 
 
-def _full_information(policies: Sequence[PolicyConfig]) -> list[str]:
+def _full_information(regrets: list[PolicyRegret]) -> list[str]:
     """A word on policies that are told more than the others."""
-    told = [str(policy) for policy in policies if getattr(build_arms(policy, 2), "full_information", False)]
+    told = list(dict.fromkeys(found.policy for found in regrets if found.full_information))
     if not told:
         return []
     return [f"{', '.join(told)}: learns from every arm at every step; the others only from the arm they pulled"]
@@ -107,7 +107,8 @@ def _full_information(policies: Sequence[PolicyConfig]) -> list[str]:
 def run(task: Task) -> PolicyRegret:
     """Play one policy in one environment."""
     policy = build_arms(task.policy, len(task.environment.arms))
-    return summarise(str(task.policy), task.environment, play(policy, task.environment, list(task.seeds)))
+    found = summarise(str(task.policy), task.environment, play(policy, task.environment, list(task.seeds)))
+    return replace(found, full_information=getattr(policy, "full_information", False))
 
 
 def summarise(policy: str, environment: Environment, played: Play) -> PolicyRegret:

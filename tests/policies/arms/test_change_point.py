@@ -27,7 +27,19 @@ def test_means_before_and_after_are_ratios_of_totals():
     history = ArmHistory(window=10)
     for gain, exposure in ((9, 10), (1, 1), (0, 5)):
         history.add(gain, exposure)
-    assert history.evidence(1.0) == pytest.approx(2 * 1 * 2 / 3 * (0 / 5 - 10 / 11) ** 2)
+    before = 11**2 / (10**2 + 1**2)  # a step of ten tests and one of one count little more than one step
+    assert history.evidence(1.0) == pytest.approx(2 * 1 * before / (1 + before) * (0 / 5 - 10 / 11) ** 2)
+
+
+def test_a_drafter_that_often_proposes_nothing_is_not_said_to_change():
+    rng, restarts = np.random.default_rng(2), 0
+    for _ in range(40):
+        history = ArmHistory(window=500)
+        for _ in range(400):
+            tested = int(rng.random() < 0.1)
+            history.add(tested * int(rng.random() < 0.5), tested)
+            restarts += history.evidence(1.0) > threshold(history.pulls, 0.1)
+    assert restarts == 0
 
 
 def test_untested_steps_are_no_evidence():

@@ -49,6 +49,11 @@ def test_those_that_lose_many_times_as_much_are_named(place):
     ]
 
 
+def test_losing_as_much_as_the_best_fixed_arm_is_not_losing_more(place):
+    environment, lost = place
+    assert len(findings([environment], [lost("a", 900.0), lost("b", 1000.0 + 1e-10)])) == 1
+
+
 def test_those_that_learning_only_hurts_are_named(place):
     environment, lost = place
     sentences = findings([environment], [lost("a", 900.0), lost("b", 1100.0)])
@@ -63,6 +68,16 @@ def test_seconds_are_told_where_switching_changes_the_winner(place):
         "one_swap: counted in seconds, b loses least: 0.50 s with 10 switches, and a 0.90 s with 700."
     )
     assert len(findings([environment], [lost("a", 20.0, seconds=0.5), lost("b", 50.0, seconds=0.9)])) == 1
+
+
+def test_a_policy_that_is_told_of_every_arm_is_not_ranked_with_the_others(place):
+    environment, lost = place
+    told = replace(lost("h", 1.0), full_information=True)
+    assert findings([environment], [lost("a", 20.0), told, lost("b", 50.0)]) == [
+        "one_swap: a loses least (20.0, 19.0 to 21.0), then b (50.0, 49.0 to 51.0).",
+        "one_swap: told of every arm at every step: h 1.0.",
+    ]
+    assert findings([environment], [told]) == []
 
 
 def test_a_single_policy_is_compared_with_nothing(place):

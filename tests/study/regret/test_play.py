@@ -35,6 +35,12 @@ def test_regret_is_what_the_best_arm_of_each_step_would_have_brought_more():
     assert played.switches.tolist() == [4, 3]
 
 
+def test_the_best_arm_is_that_of_the_step_itself():
+    environment = bernoulli("hidden_improvement", 6)  # .3 .7 .5, then .95 .7 .5
+    played = play_twin(Scripted(*[[1]] * 6), environment, [0])
+    assert played.regret[:, 0] == pytest.approx([0, 0, 0, 0.25, 0.5, 0.75])
+
+
 def test_seconds_lost_are_those_spent_less_those_the_fastest_arm_would_need():
     environment = replace(
         bernoulli("stationary", 5),

@@ -29,6 +29,7 @@ class ArmHistories:
         self.pulls = np.zeros(num_runs * num_arms, np.int64)
         self.gain = np.zeros((num_runs * num_arms, self.ring))
         self.exposure = np.zeros((num_runs * num_arms, self.ring))
+        self.square = np.zeros((num_runs * num_arms, self.ring))
         self.shape = (num_runs, num_arms)
 
     def add(self, at: np.ndarray, gain: np.ndarray, exposure: np.ndarray) -> None:
@@ -36,6 +37,7 @@ class ArmHistories:
         old, new = self.pulls[at] % self.ring, (self.pulls[at] + 1) % self.ring
         self.gain[at, new] = self.gain[at, old] + gain
         self.exposure[at, new] = self.exposure[at, old] + exposure
+        self.square[at, new] = self.square[at, old] + exposure * exposure
         self.pulls[at] += 1
 
     def means(self) -> np.ndarray:
@@ -49,17 +51,20 @@ class ArmHistories:
         now, then = n % self.ring, (n - lag) % self.ring
         gain_before, exposure_before = self.gain[place, then], self.exposure[place, then]
         exposure_after = self.exposure[place, now] - exposure_before
+        square_before = self.square[place, then]
         with np.errstate(divide="ignore", invalid="ignore"):
-            after = (self.gain[place, now] - gain_before) / exposure_after
-            jump = (after - gain_before / exposure_before) / scale
-            ratios = 2.0 * lag * (n - lag) / n * jump * jump
+            before = exposure_before * exposure_before / square_before
+            after = exposure_after * exposure_after / (self.square[place, now] - square_before)
+            mean_after = (self.gain[place, now] - gain_before) / exposure_after
+            jump = (mean_after - gain_before / exposure_before) / scale
+            ratios = 2.0 * after * before / (after + before) * jump * jump
         known = (lag < n) & (exposure_before > 0.0) & (exposure_after > 0.0)
         most: np.ndarray = np.where(known, ratios, 0.0).max(axis=1)
         return most
 
     def reset(self, runs: np.ndarray) -> None:
         """Forget everything of some runs."""
-        for sums in (self.pulls, self.gain, self.exposure):
+        for sums in (self.pulls, self.gain, self.exposure, self.square):
             sums.reshape(*self.shape, -1)[runs] = 0
 
 
