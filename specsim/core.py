@@ -57,6 +57,10 @@ class DrafterSpec:
     passes: Literal["per_depth", "per_block"] = "per_block"
     target_fraction: float | None = None
 
+    def __hash__(self) -> int:
+        """By name alone, which is unique in a run: look-ups by drafter are made at every step."""
+        return hash(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class StepContext:

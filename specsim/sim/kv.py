@@ -34,7 +34,7 @@ class BlockPool:
         """
         held = self.held[slots]
         needed = np.maximum((num_tokens + (self.block_size - 1)) // self.block_size, held)
-        extra = int(needed.sum()) - int(held.sum())
+        extra = int(np.add.reduce(needed - held))
         if extra:
             if self.used + extra > self.num_blocks:
                 return False

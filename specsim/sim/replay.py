@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from specsim.core import SCORES, Counterfactual, Draft, DrafterSpec, Score
+from specsim.core import SCORES, Blocks, Counterfactual, Draft, DrafterSpec, Score
 from specsim.errors import InputError
 from specsim.trace import TraceLike
 
@@ -58,6 +58,7 @@ class ArmReplay:
         self.scores: dict[Score, np.ndarray] = {s: np.zeros(shape) for s in SCORES if s in drafter.scores}
         self.num_drafts = np.zeros(shape[0], np.int64)
         self.num_accepted = np.zeros(shape[0], np.int64)
+        self.checked: set[int] = set()  # trace rows whose acceptance is known throughout
         self.pending: list[tuple[int, int]] = []  # (slot, trace row) to load before the next gather
 
 
@@ -93,18 +94,25 @@ class Replay:
             start = slot * replay.stride
             stop = start + min(len(blocks.num_drafts), replay.stride)
             length = stop - start
-            ahead = np.minimum(blocks.num_drafts, len(blocks.num_drafts) - np.arange(len(blocks.num_drafts)))
-            if (blocks.num_verified < ahead).any():
-                raise InputError(
-                    f"request {int(self.trace.requests.request_id[index])}, drafter {replay.drafter.name}: "
-                    "acceptance was censored inside the output, so it cannot be replayed exactly"
-                )
+            if index not in replay.checked:
+                self._check(index, replay, blocks)
             replay.num_drafts[start:stop] = blocks.num_drafts[:length]
             replay.num_accepted[start:stop] = blocks.num_accepted[:length]
             for score, buffer in replay.scores.items():
                 buffer[start:stop] = blocks.scores[score][:length]
         replay.pending.clear()
         return replay
+
+    def _check(self, index: int, replay: ArmReplay, blocks: Blocks) -> None:
+        """Refuse acceptance that was not observed as far as the output goes."""
+        positions = len(blocks.num_drafts)
+        ahead = np.minimum(blocks.num_drafts, positions - np.arange(positions))
+        if (blocks.num_verified < ahead).any():
+            raise InputError(
+                f"request {int(self.trace.requests.request_id[index])}, drafter {replay.drafter.name}: "
+                "acceptance was censored inside the output, so it cannot be replayed exactly"
+            )
+        replay.checked.add(index)
 
     def draft(
         self, arm: int, slots: np.ndarray, emitted: np.ndarray, depth: int, room: np.ndarray | None

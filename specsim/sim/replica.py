@@ -141,9 +141,9 @@ class Replica:
         scheduler = self.scheduler
         if slots is not self._members:
             self._members = slots
-            requests = [scheduler.slots.request(slot) for slot in slots.tolist()]
-            self._domains = tuple(request.domain for request in requests)
-            self._requests = tuple(request.sequence for request in requests)
+            members = slots.tolist()
+            self._domains = tuple(map(scheduler.slots.domains.__getitem__, members))
+            self._requests = tuple(map(scheduler.slots.sequences.__getitem__, members))
         batch = len(slots)
         mean_context = scheduler.total_length / batch
         waiting = len(scheduler.waiting)
@@ -217,9 +217,9 @@ class Replica:
             order = replace(order, depth=max(1, int(lengths.max())))
             draft, acceptable = self.replay.draft(order.arm, slots, emitted, order.depth, lengths)
         told = np.minimum(acceptable, draft.num_drafts) if self.controller.clairvoyant else None
-        draft = replace(
-            draft, num_acceptable=told, slots=slots, ages=state.num_steps[slots], num_decoded=emitted - 1,
-            decode_seconds=context.now - state.first_emit_at[slots],
+        draft = Draft(
+            draft.drafter, draft.num_drafts, draft.scores, told, slots, state.num_steps[slots],
+            emitted - 1, context.now - state.first_emit_at[slots], draft.arms,
         )  # fmt: skip
         cost = self.cost.step_cost(drafter, context.batch, order.depth, context.mean_context)
         added = extra.switch + extra.prefill + more
@@ -229,7 +229,7 @@ class Replica:
         num_verify = self.controller.plan(draft, cost).num_verify
         num_accepted = np.minimum(acceptable, num_verify)
         num_emitted = np.minimum(num_accepted + 1, state.limit[slots] - emitted)
-        budget = int(num_verify.sum())
+        budget = int(np.add.reduce(num_verify))
         seconds = self.cost.phases(drafter, context.batch, order.depth, budget, context.mean_context)
         if added:
             seconds = replace(seconds, draft=seconds.draft + more, switch=extra.switch, prefill=extra.prefill)
@@ -268,7 +268,7 @@ class Replica:
         state.emitted[slots] += step.num_emitted
         state.length[slots] += step.num_emitted
         state.num_steps[slots] += 1
-        emitted = int(step.num_emitted.sum())
+        emitted = int(np.add.reduce(step.num_emitted))
         self.scheduler.total_length += emitted
         arm, num_drafts = (-1, NONE) if step.draft is None else (step.order.arm, step.draft.num_drafts)
         block = Block(num_drafts, step.num_verify, step.num_accepted, step.num_emitted)
@@ -295,7 +295,9 @@ class Replica:
         seconds, batch = step.seconds, len(step.slots)
         drafted = 0 if step.draft is None else int(step.draft.num_drafts.sum())
         verified, accepted = int(step.num_verify.sum()), int(step.num_accepted.sum())
-        tested = accepted + int((step.num_accepted < step.num_verify).sum())
+        # Where a request ended inside the block, what followed its last token met no accept test.
+        rejected = (step.num_accepted < step.num_verify) & (step.num_emitted > step.num_accepted)
+        tested = accepted + int(rejected.sum())
         return (
             step.started_at, self.index, batch, step.order.arm if step.order.depth else -1, step.order.depth, drafted,
             verified, tested, accepted, emitted, sum(size for _, size in step.chunks), seconds.draft, seconds.plan,

@@ -48,6 +48,8 @@ class Slots:
         self.last_emit_at = np.zeros(num_slots)  # seconds
         self.first_emit_at = np.zeros(num_slots)  # seconds
         self.num_steps = np.zeros(num_slots, np.int64)  # decode steps
+        self.domains = [""] * num_slots
+        self.sequences = [0] * num_slots
         self.computed = [0] * num_slots  # tokens prefilled
         self.to_compute = [0] * num_slots  # tokens to prefill before it decodes
 
@@ -59,6 +61,8 @@ class Slots:
         self.length[slot] = request.num_prompt_tokens + request.num_emitted
         self.limit[slot] = request.limit
         self.num_steps[slot] = request.num_steps
+        self.domains[slot] = request.domain
+        self.sequences[slot] = request.sequence
         self.computed[slot] = 0
         self.to_compute[slot] = request.num_prompt_tokens + request.num_emitted
         return slot

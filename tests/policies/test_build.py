@@ -55,7 +55,7 @@ def test_json_names_the_same_controller_as_the_text(drafter):
 
 
 WRONG = [
-    ("dcutt@a", r"unknown budget policy 'dcutt': allowed autoregressive, fixed_depth, fixed_ratio, dcut, clairvoyant"),
+    ("dcutt@a", r"unknown budget policy 'dcutt': allowed autoregressive, .*dcut, .*clairvoyant"),
     ("dcut@ucb", r"unknown drafter policy or drafter 'ucb': allowed fixed_arm, .*, a, b"),
     ("dcut~platt@a", r"unknown calibrator 'platt': allowed identity"),
     (

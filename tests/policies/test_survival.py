@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from specsim.policies.lean_numpy import LEAN_NUMPY
 from specsim.policies.survival import UNDRAFTED, namespace, survival, survival_scores
 
 
@@ -53,5 +54,10 @@ def test_a_position_without_a_draft_counts_for_nothing_in_fixed_point():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_numpy_is_its_own_namespace(dtype):
-    assert namespace(np.zeros(1, dtype)) is np
+def test_numpy_arrays_are_planned_on_lean_numpy(dtype):
+    assert namespace(np.zeros(1, dtype)) is LEAN_NUMPY
+
+
+def test_the_fold_is_the_same_under_either_name_of_numpy():
+    confidence = np.random.default_rng(0).random((6, 9))
+    assert survival(confidence, LEAN_NUMPY).tobytes() == survival(confidence, np).tobytes()
