@@ -55,8 +55,8 @@ def draw(weights: Array, uniform: Array) -> Array:
     uniform  [B] float, in [0, 1)
     returns  [B] int64, never a token of weight 0
 
-    A sum may round up to the total before its end, and a parallel scan may rise where nothing was added. So only
-    tokens that weigh something can be drawn, and where none exceeds the share it is the last of those.
+    A parallel scan may round differently at each position, and rise where nothing was added, even at the end. So only
+    tokens that weigh something are drawn, and where none of them exceeds the share, the last of them.
     """
     xp = array_namespace(weights)
     sums = xp.cumulative_sum(weights, axis=1)

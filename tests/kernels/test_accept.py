@@ -53,10 +53,11 @@ def test_acceptance_ends_at_the_first_draft_that_fails(candidates, library):
     assert num_accepted(candidates([[A, B, A]] * 4, target=target, xp=library), uniform) == [1, 0, 3, 2]
 
 
-def test_case_12_padding_beyond_what_is_verified_is_never_read(candidates, library):
+@pytest.mark.parametrize("padding", [-1, 99])
+def test_case_12_padding_beyond_what_is_verified_is_never_read(candidates, library, padding):
     target = np.full((2, 6, 2), np.nan)
     target[0, :3] = target[1, :1] = (0.0, 1.0)
-    tokens = [[B, B, B, -1, -1], [-1, -1, -1, -1, -1]]
+    tokens = [[B, B, B, padding, padding], [padding] * 5]
     held = candidates(tokens, num_verify=[3, 0], target=target, draft=np.full((2, 5, 2), 1.0), xp=library)
     assert num_accepted(held, library.asarray(np.zeros((2, 5)))) == [3, 0]
 

@@ -115,6 +115,26 @@ def test_only_a_token_that_weighs_something_is_drawn(weights, data):
         assert row[0, token] > 0
 
 
+@pytest.mark.parametrize("rises_at", [0, 2, 4])
+def test_a_scan_that_rises_where_nothing_weighs_draws_no_such_token(monkeypatch, rises_at):
+    class ParallelScan:
+        """numpy, but for sums that round up from one position on, as those of a tree may."""
+
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+        def cumulative_sum(self, values, axis):
+            sums = np.cumsum(values, axis=axis)
+            sums[:, rises_at:] *= 1 + 2.0**-50
+            sums[:, rises_at] += 2.0**-30
+            return sums
+
+    monkeypatch.setattr("specsim.kernels.recover.array_namespace", lambda *arrays: ParallelScan())
+    weights = np.array([[0.0, 0.25, 0.0, 0.75, 0.0]])
+    for uniform in (0.0, 0.25, np.nextafter(1.0, 0.0)):
+        assert weights[0, int(draw(weights, np.array([uniform]))[0])] > 0
+
+
 def test_a_draw_follows_the_cumulated_weights(library):
     weights = library.asarray(np.array([[0.0, 1.0, 0.0, 3.0]] * 4))
     uniform = library.asarray(np.array([0.0, 0.2499, 0.25, 0.9999]))
