@@ -20,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from specsim.core import Counterfactual, Draft, DrafterSpec, Outcome, StepContext, StepCost, StepSeconds
+from specsim.cost.envelope import lower_envelope
 from specsim.policies.build import ARMS, BUDGETS, build_controller
 
 BATCH, DEPTH = 32, 15
@@ -38,8 +39,11 @@ def step() -> tuple[Draft, StepCost]:
     rng = np.random.default_rng(0)
     confidence = rng.beta(4, 1.2, (BATCH, DEPTH))
     scores = {"drawn_prob": confidence, "max_prob": confidence}
-    draft = Draft(DRAFTERS[0], np.full(BATCH, DEPTH), scores, rng.integers(0, DEPTH + 1, BATCH))
-    return draft, StepCost(0.01 + 4e-5 * np.arange(BATCH * DEPTH + 1))
+    acceptable, age = rng.integers(0, DEPTH + 1, BATCH), np.full(BATCH, 5)
+    past = {"slots": np.arange(BATCH), "ages": age, "num_decoded": 3 * age, "decode_seconds": 0.01 * age}
+    draft = Draft(DRAFTERS[0], np.full(BATCH, DEPTH), scores, acceptable, **past)
+    seconds = 0.01 + 4e-5 * np.arange(BATCH * DEPTH + 1)
+    return draft, StepCost(seconds, lower_envelope(seconds))
 
 
 def slow_dcut(draft: Draft, cost: StepCost) -> list[int]:
@@ -68,7 +72,8 @@ def main() -> None:
     scores = np.ascontiguousarray(-draft.scores["drawn_prob"].ravel())
     sort = microseconds(lambda: np.sort(scores))
     plans, learning = {}, {}
-    for spec in (*BUDGETS, "dcut:ratios=all", "dcut:count=code,numerator=bonus"):
+    budgets = ["batch_schedule:schedule=1:7/17:3" if name == "batch_schedule" else name for name in BUDGETS]
+    for spec in (*budgets, "dcut:ratios=all", "dcut:count=code,numerator=bonus"):
         controller = build_controller(f"{spec}@a", DRAFTERS)
         plans[spec] = microseconds(lambda controller=controller: controller.plan(draft, cost))
     context = StepContext(0, 0.0, BATCH, 0, 100.0, np.random.default_rng(0))
