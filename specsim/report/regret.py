@@ -94,11 +94,11 @@ def _answer(result: RegretResult) -> dict[str, list[Entry]]:
     """By policy, one entry an environment."""
     rows: dict[str, list[Entry]] = {policy: [] for policy in result.policies}
     for surroundings in result.environments:
-        own = result.of(surroundings.name)
-        least = min(found.regret for found in own)
-        for found in own:
+        least = result.least(surroundings.name)
+        for found in result.of(surroundings.name):
+            shade = _shade(found, least.regret)
             rows[found.policy].append(
-                Entry(digits(found.regret), span(found.regret_interval), _shade(found, least), found.regret == least)
+                Entry(digits(found.regret), span(found.regret_interval), shade, found.policy == least.policy)
             )
     return rows
 

@@ -71,7 +71,7 @@ def _table(
     for environment in environments:
         table.add_column(heading(environment.name), justify="right", width=CELL_WIDTH, overflow="fold")
     columns = [{found.policy: of(found) for found in result.of(environment.name)} for environment in environments]
-    least = [min(mean for mean, _ in column.values()) for column in columns]
+    least = [_least(result, environment.name, of) for environment in environments]
     for policy in result.policies:
         cells = [_cell(column[policy], best) for column, best in zip(columns, least, strict=True)]
         table.add_row(Text("\n".join(lines(policy, POLICY_WIDTH))), *cells)
@@ -79,6 +79,12 @@ def _table(
         values = (Text(digits(environment.fixed_regret), style="dim") for environment in environments)
         table.add_row(Text(HINDSIGHT, style="dim"), *values)
     return table
+
+
+def _least(result: RegretResult, environment: str, of: Callable[[PolicyRegret], Amount]) -> float:
+    """What the policy that loses least loses, of those that are told of their own arm alone."""
+    own = result.of(environment)
+    return min(of(found)[0] for found in [found for found in own if not found.full_information] or own)
 
 
 def _cell(amount: Amount, least: float) -> Text:

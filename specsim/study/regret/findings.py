@@ -21,17 +21,13 @@ def findings(environments: list[Surroundings], regrets: list[PolicyRegret]) -> l
 
 
 def _of(own: list[PolicyRegret], environment: Surroundings) -> list[str]:
-    """Policies that are told of every arm are compared among the others only in their own sentence."""
+    """Policies that are told of every arm are not ranked with those that are told of their own."""
     ranked = sorted((found for found in own if not found.full_information), key=lambda found: found.regret)
-    told = [found for found in own if found.full_information]
-    sentences = _ranking(ranked, environment) if len(ranked) > 1 else []
-    if told and ranked:
-        names = _listed([f"{found.policy} {_round(found.regret)}" for found in told])
-        sentences.append(f"told of every arm at every step: {names}.")
-    return sentences
+    told = [f"{found.policy} ({_round(found.regret)})" for found in own if found.full_information]
+    return _ranking(ranked, told, environment) if len(ranked) > 1 else []
 
 
-def _ranking(ranked: list[PolicyRegret], environment: Surroundings) -> list[str]:
+def _ranking(ranked: list[PolicyRegret], told: list[str], environment: Surroundings) -> list[str]:
     best, rest = ranked[0], ranked[1:]
     tied = [found for found in rest if found.regret_interval[0] <= best.regret_interval[1]]
     sentence = f"{best.policy} loses least ({_amount(best)})"
@@ -43,6 +39,8 @@ def _ranking(ranked: list[PolicyRegret], environment: Surroundings) -> list[str]
     if far:
         verb = "loses" if len(far) == 1 else "lose"
         sentence += f"; {_listed(far)} {verb} more than {MANY_TIMES:g} times as much"
+    if told:
+        sentence += f". Told of every arm: {_listed(told)}"
     sentences = [f"{sentence}."]
     behind = [found.policy for found in ranked if found.regret > environment.fixed_regret * ROUNDING > 0]
     if behind:

@@ -118,6 +118,11 @@ class RegretResult:
         """What was found in one environment."""
         return [found for found in self.regrets if found.environment == environment]
 
+    def least(self, environment: str) -> PolicyRegret:
+        """The policy that loses least of those that are told of their own arm alone (of all, where there is none)."""
+        own = self.of(environment)
+        return min([found for found in own if not found.full_information] or own, key=lambda found: found.regret)
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row a run: environment, policy, seed, and what it lost."""
         for found in self.regrets:

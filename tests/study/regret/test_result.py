@@ -59,3 +59,10 @@ def test_a_file_is_replaced_whole(result, tmp_path):
     result.save(path)
     replace(result, title="Another").save(path)
     assert RegretResult.load(path).title == "Another"
+
+
+def test_a_policy_that_is_told_of_every_arm_is_not_the_one_that_loses_least(result):
+    assert result.of("stationary")[1].full_information
+    assert result.least("stationary").policy == "ucb1"
+    alone = replace(result, regrets=[found for found in result.regrets if found.full_information])
+    assert alone.least("stationary").policy == "hedge:rate=.2"

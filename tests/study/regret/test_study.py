@@ -41,6 +41,7 @@ def test_a_summary_is_of_what_was_played(result, policy):
     assert found.share_of_oracle == pytest.approx(played.collected.mean() / (0.7 * 400))
     assert found.share_of_best_fixed == pytest.approx(played.collected.mean() / (0.5 * 400))
     assert found.static_regret == pytest.approx(0.5 * 400 - played.collected.mean())
+    assert found.by_seed["static_regret"] == pytest.approx(0.5 * 400 - played.collected)
     assert found.arm_share == pytest.approx(
         dict(zip(("arm 0", "arm 1", "arm 2"), played.pulls.mean(axis=0) / 400, strict=True))
     )
