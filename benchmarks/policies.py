@@ -24,6 +24,9 @@ from specsim.cost.envelope import lower_envelope
 from specsim.policies.build import ARMS, BUDGETS, build_controller
 
 BATCH, DEPTH = 32, 15
+NEEDED = {"batch_schedule": ":schedule=1:7/17:3", "slo_dcut": ":tpot_seconds=0.02"}
+"""Options without a default."""
+
 DRAFTERS = [
     DrafterSpec(name, "synthetic", "point_mass", "parallel", ("drawn_prob", "max_prob"), DEPTH) for name in "abc"
 ]
@@ -72,7 +75,7 @@ def main() -> None:
     scores = np.ascontiguousarray(-draft.scores["drawn_prob"].ravel())
     sort = microseconds(lambda: np.sort(scores))
     plans, learning = {}, {}
-    budgets = ["batch_schedule:schedule=1:7/17:3" if name == "batch_schedule" else name for name in BUDGETS]
+    budgets = [f"{name}{NEEDED.get(name, '')}" for name in BUDGETS]
     for spec in (*budgets, "dcut:ratios=all", "dcut:count=code,numerator=bonus"):
         controller = build_controller(f"{spec}@a", DRAFTERS)
         plans[spec] = microseconds(lambda controller=controller: controller.plan(draft, cost))
