@@ -1,1 +1,1 @@
-"""What verification computes on a device: a definition for any array library, and beside it its Triton twin."""
+"""What verification computes on a device, defined for any array library."""
