@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from specsim.study.result import Cell
 
+UNSETTLED = "none of its drafters"
 SETTLED = 0.5
 """Share of the drafting steps from which on a bandit is said to have settled on an arm."""
 
@@ -95,8 +96,11 @@ def _arms(cells: list[Cell]) -> list[str]:
         settled: dict[str, list[Cell]] = {}
         for cell in own:
             arm, share = max(_drafting(cell).items(), key=lambda item: item[1], default=("", 0.0))
-            settled.setdefault(arm if share >= SETTLED else "no drafter", []).append(cell)
-        chosen = "; ".join(f"{arm} at {_at(where, _largest_share)}" for arm, where in settled.items())
+            settled.setdefault(arm if share >= SETTLED else UNSETTLED, []).append(cell)
+        chosen = "; ".join(
+            f"{arm} at {_at(where, _most_used if arm == UNSETTLED else _largest_share)}"
+            for arm, where in settled.items()
+        )
         sentences.append(f"{policy} settled on {chosen}{_arm_regret(own)}.")
     return sentences
 
@@ -106,6 +110,12 @@ def _drafting(cell: Cell) -> dict[str, float]:
     used = {name: share for name, share in cell.arm_share.items() if name != "none" and share > 0}
     total = sum(used.values())
     return {name: share / total for name, share in used.items()}
+
+
+def _most_used(cell: Cell) -> str:
+    """The largest share and whose it is, where nobody has more than half."""
+    arm, share = max(_drafting(cell).items(), key=lambda item: item[1], default=("nothing drafted", 0.0))
+    return f"{100 * share:.0f} % {arm}"
 
 
 def _largest_share(cell: Cell) -> str:

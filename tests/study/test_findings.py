@@ -125,7 +125,7 @@ def test_what_a_bandit_settled_on_is_told_by_load():
 
 def test_a_bandit_without_a_favourite_settled_on_none():
     bandit = cell("ucb1", 1.5, arm_share={"a": 0.4, "b": 0.3, "c": 0.3})
-    assert "h20: ucb1 settled on no drafter at batch 8 (40 %)." in findings([reference(), bandit])
+    assert "h20: ucb1 settled on none of its drafters at batch 8 (40 % a)." in findings([reference(), bandit])
 
 
 def test_a_single_drafter_settles_on_nothing():
