@@ -30,7 +30,7 @@ DEFAULT_SPACES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "start": "corrected,optimistic",
         },
         "dspark": {"depth": DEPTH, "numerator": "paper,bonus", "lag": "1..4", "start": "corrected,optimistic"},
-        "slo_dcut": {"depth": DEPTH, "ratios": RATIOS, "numerator": "paper,bonus"},
+        "slo_dcut": {"depth": DEPTH, "ratios": RATIOS.removesuffix(",all"), "numerator": "paper,bonus"},
         "goodput_depth": {"depth": DEPTH, "model": "table,linear", "alpha": "0.005..0.5:log", "prior": "0.0..1"},
         "tetris": {"depth": DEPTH, "per_request": "0..max"},
         "epsilon_greedy": {"reward": REWARD, "epsilon": "0.001..0.3:log"},

@@ -169,7 +169,7 @@ def _verdict(result: TuneResult) -> list[str]:
             f"Worse: on requests it was not tuned on, {what} loses to the default by"
             f" {_percent(-validation.gain)} (gain {interval}). Keep the default."
         )
-    if tuning.gain > 0 and validation.gain < tuning.gain / 2:
+    if tuning.low > 0 and validation.gain < tuning.gain / 2:
         said.append(f"Overfitted: {_signed(tuning.gain)} on the half it was chosen on, more than twice what is left.")
     if result.objective == "throughput" and validation.tuned < 1.0:
         said.append(f"Even tuned it is slower than autoregressive decoding ({validation.tuned:.2f} of its throughput).")
