@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -37,7 +38,7 @@ def folder(tmp_path):
 
 def test_the_columns_are_those_of_the_telemetry():
     assert tuple(column.name for column in STEP_COLUMNS) == STEP_DTYPE.names
-    kinds = [np.dtype(field.type.to_pandas_dtype()) for field in arrow_schema(STEP_COLUMNS)]
+    kinds = [pa.array([], field.type).to_numpy().dtype for field in arrow_schema(STEP_COLUMNS)]
     assert kinds == [STEP_DTYPE[name] for name in STEP_DTYPE.names]
 
 
