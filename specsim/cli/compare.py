@@ -82,9 +82,8 @@ def compare(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Take finished runs from --out, run the others.")] = False,
     jobs: Annotated[
-        int,
-        typer.Option("--jobs", metavar="N", min=1, show_default=False, help="Processes (default: one a processor)."),
-    ] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes (default: one a processor).")
+    ] = None,
     max_num_seqs: options.MaxNumSeqs = None,
     max_num_batched_tokens: options.MaxNumBatchedTokens = None,
     block_size: options.BlockSize = None,
@@ -163,7 +162,10 @@ def _study(config: Path | None, changes: dict[str, Any], engine: dict[str, Any],
                 raise InputError(f"{option} is missing: give it, or a study file with --config")
     if not document.get("batches") and not document.get("rates"):
         document["batches"] = [1, 4, 16]
-    return build_study(document)
+    study = build_study(document)
+    if "burstiness" in changes and not study.rates:
+        raise InputError("--burstiness needs --rate")
+    return study
 
 
 def num_processors() -> int:

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from specsim.cli import options
 from specsim.cost import CostTable
 from specsim.cost.show import measured_contexts, render
 from specsim.errors import InputError
@@ -28,6 +29,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: metadata, notes and cells.")] = False,
 ) -> None:
     """Print a cost table: seconds by batch and tokens, where they come from, how far they reach."""
+    options.check_file(plot, "--plot")
     costs = CostTable.open(table)
     contexts = measured_contexts(costs)
     if context is not None and context not in contexts:
@@ -36,6 +38,8 @@ def show(
         )
     if drafter is not None and drafter not in costs.drafters:
         raise InputError(f"--drafter {drafter}: not in {costs.name}; it has {', '.join(costs.drafters) or 'none'}")
+    if plot is not None:
+        _write_figure(costs, plot)
     if as_json:
         typer.echo(json.dumps(_as_dict(costs), indent=1))
     else:
@@ -43,7 +47,6 @@ def show(
         for part in render(costs, context, drafter):
             console.print(part)
     if plot is not None:
-        _write_figure(costs, plot)
         typer.echo(f"figure: {plot}", err=True)
 
 
@@ -72,6 +75,7 @@ def _write_figure(table: CostTable, file: Path) -> None:
     from specsim.cost.plot import figure  # plotly takes a second to import
 
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         figure(table).write_html(file, include_plotlyjs=True)
     except OSError as error:
         raise InputError(f"--plot {file}: cannot be written ({error.strerror})") from None

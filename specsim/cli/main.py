@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Any
 
@@ -23,6 +24,12 @@ from specsim.errors import InputError
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+
+PLACE_ERRORS = {
+    errno.EACCES, errno.EDQUOT, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR,
+    errno.EPERM, errno.EROFS,
+}  # fmt: skip
+"""What is wrong with a place, not with specsim: it is missing, full, or not to be written."""
 
 app = typer.Typer(
     name="specsim",
@@ -77,8 +84,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     arguments   without the program's name (None: of the process)
 
-    Exit code 0 is success, 2 something a person gave, 130 an interrupt. A fault of specsim itself keeps
-    its traceback: hiding it would only make it harder to report.
+    Exit code 0 is success, 2 something a person gave or a place that cannot be read or written, 130 an
+    interrupt. A fault of specsim itself keeps its traceback: hiding it would only make it harder to report.
     """
     sys.exit(run(arguments))
 
@@ -94,6 +101,10 @@ def run(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except typer.Abort:
         return INTERRUPTED
+    except OSError as error:
+        if error.errno not in PLACE_ERRORS:
+            raise
+        return _complain(f"{error.filename or 'output'}: {error.strerror}")
     except Exception as error:
         if not _is_usage_error(error):
             raise
@@ -113,7 +124,8 @@ def _is_usage_error(error: Exception) -> bool:
 
 def _complain_of_usage(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
+        if error.message:  # empty when the help was printed already
+            typer.echo(error.message)
         return USAGE_ERROR
     context = getattr(error, "ctx", None)
     hint = f" (see {context.command_path} --help)" if context is not None else ""

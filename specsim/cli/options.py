@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -146,6 +147,8 @@ def draft_costs(texts: list[str] | None, tables: list[str]) -> list[dict[str, st
             raise InputError(f"--draft-cost {text}: {table} is not among the cost tables {', '.join(tables)}")
         for name, own in zip(tables, prices, strict=True):
             if not colon or name == table:
+                if own.get(drafter, priced_as) != priced_as:
+                    raise InputError(f"--draft-cost {text}: {drafter} is priced as {own[drafter]} already")
                 own[drafter] = priced_as
     return prices
 
@@ -180,10 +183,12 @@ def check_folder(path: Path | None, option: str) -> None:
 
     path    a folder to be written to (None: no folder)
     option  its name, for the error
-    Raises  InputError when it, or what should hold it, is no folder
+    Raises  InputError when it, or what should hold it, is no folder or may not be written to
     """
     if path is None:
         return
     there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
     if not there.is_dir():
         raise InputError(f"{option}: {there} is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{option}: {there} cannot be written to")

@@ -7,10 +7,12 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+NAME_WIDTH = 17
 
 GRAMMAR = "BUDGET[:opt=value,...][~CALIBRATOR[:opt=value,...]][@DRAFTER[:opt=value,...]]"
 
@@ -37,14 +39,16 @@ def policies(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
 
 
 def _entry(name: str, described: dict[str, Any]) -> Padding:
+    """A long name has a line of its own: cut short, it could not be typed."""
+    long = len(name) > NAME_WIDTH
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=17, no_wrap=True)
+    grid.add_column(width=NAME_WIDTH, no_wrap=True)
     grid.add_column(overflow="fold")
     options = ", ".join(f"{option}={default}" for option, default in described["options"].items())
-    grid.add_row(Text(name, style="bold"), Text(described["summary"]))
+    grid.add_row("" if long else Text(name, style="bold"), Text(described["summary"]))
     if options:
         grid.add_row("", Text(options, style="dim"))
-    return Padding(grid, (0, 0, 0, 2))
+    return Padding(Group(Text(name, style="bold"), grid) if long else grid, (0, 0, 0, 2))
 
 
 def _described(policy: type[Any]) -> dict[str, Any]:

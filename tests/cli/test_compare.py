@@ -119,6 +119,8 @@ def test_goodput_is_reported_when_bounds_are_given(specsim, base):
         (["--draft-cost", "third=weak"], "the trace has no such drafter"),
         (["--draft-cost", "h20:strong=weak"], "h20 is not among the cost tables"),
         (["--slo-ttft", "0"], "--slo-ttft is 0.0; it must be positive"),
+        (["--draft-cost", "strong=weak", "--draft-cost", "strong=strong"], "strong is priced as weak already"),
+        (["--burstiness", "2"], "--burstiness needs --rate"),
         (["--resume"], "--resume needs --out"),
         (["--html", "."], "--html .: is a folder"),
         (["--prefill", "free"], "engine.prefill is 'free'"),

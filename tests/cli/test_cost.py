@@ -61,13 +61,18 @@ def test_show_writes_a_figure_that_opens_offline(folder, tmp_path):
         (["show", "nowhere"], "nowhere: no such cost table"),
         (["show", "FOLDER", "--context", "7"], "--context 7: not measured in example; measured: 0, 64"),
         (["show", "FOLDER", "--drafter", "x"], "--drafter x: not in example; it has block"),
-        (["show", "FOLDER", "--plot", "/nowhere/out.html"], "--plot /nowhere/out.html: cannot be written"),
+        (["show", "FOLDER", "--plot", "/proc/nowhere/out.html"], "--plot /proc/nowhere/out.html: cannot be written"),
+        (["show", "FOLDER", "--plot", "FOLDER"], "is a folder; give a file"),
     ],
 )
 def test_wrong_arguments_are_input_errors(folder, arguments, complaint):
     arguments = [str(folder) if argument == "FOLDER" else argument for argument in arguments]
     with pytest.raises(InputError, match=complaint):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_nothing_is_printed_when_the_figure_cannot_be_written(refused, folder):
+    assert "cannot be written" in refused("cost", "show", folder, "--plot", "/proc/nowhere/out.html")
 
 
 def test_list_names_the_shipped_tables():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 
 from specsim.cli import main
 from specsim.errors import InputError
+from specsim.policies.build import ARMS, BUDGETS, CALIBRATORS
 
 COMMANDS = [[], ["simulate"], ["compare"], ["demo"], ["policies"], ["schema"], ["version"], ["cost"], ["trace"]]
 
@@ -34,6 +37,20 @@ def test_nothing_shows_what_there_is(specsim):
     code, out, err = specsim()
     assert code == 2
     assert "compare" in out + err
+
+
+@pytest.mark.parametrize("group", ["cost", "trace"])
+def test_a_group_alone_shows_its_commands_and_complains_of_nothing(specsim, group):
+    code, out, err = specsim(group)
+    assert (code, err) == (2, "")
+    assert f"Usage: specsim {group}" in out
+
+
+def test_policies_are_listed_by_names_that_can_be_typed(specsim):
+    _, out, _ = specsim("policies")
+    for name in [*BUDGETS, *ARMS, *CALIBRATORS]:
+        assert re.search(rf"^  {name}( |$)", out, re.MULTILINE), name
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_version_names_itself(specsim):
@@ -66,13 +83,42 @@ def test_a_message_of_several_lines_becomes_one(specsim, monkeypatch):
     assert specsim("version") == (2, "", "specsim: error: first second\n")
 
 
-def test_a_fault_of_specsim_itself_keeps_its_traceback(monkeypatch):
+@pytest.mark.parametrize("fault", [ZeroDivisionError("a bug"), OSError(errno.EBADF, "a bug")])
+def test_a_fault_of_specsim_itself_keeps_its_traceback(monkeypatch, fault):
     def fail(*arguments, **options):
-        raise ZeroDivisionError("a bug")
+        raise fault
 
     monkeypatch.setattr(main, "app", fail)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(fault)):
         main.run(["version"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "/root/out"), "/root/out: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), "output: No space left on device"),
+        (OSError(errno.EROFS, "Read-only file system", "/out"), "/out: Read-only file system"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_line(refused, monkeypatch, fault, message):
+    def fail(*arguments, **options):
+        raise fault
+
+    monkeypatch.setattr(main, "app", fail)
+    assert refused("demo") == message
+
+
+@pytest.mark.parametrize("option", ["--html", "--out"])
+def test_a_folder_that_cannot_be_made_is_one_line(refused, world, option):
+    study = ["--trace", world / "trace", "--cost", world / "linear", "--policy", "dcut@strong", "--batch", "2"]
+    few = ["--seeds", "1", "--requests", "2", "--jobs", "1"]
+    assert "/proc/nowhere" in refused("compare", *study, *few, option, "/proc/nowhere/out")
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused_before_any_work(refused, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    assert refused("demo", "--html", tmp_path / "new" / "report.html") == f"--html: {tmp_path} cannot be written to"
 
 
 @pytest.mark.parametrize("exception", [KeyboardInterrupt, main.typer.Abort])
