@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from specsim.cli.options import check_folder
+
 if TYPE_CHECKING:
     from specsim.live.recorder import Progress as Finished
 
@@ -57,6 +59,7 @@ def record(
     from specsim.live.prompts import read_prompts, shipped_prompts
 
     require_live()
+    check_folder(out, "--out")
     files = read_prompts(prompts or [shipped_prompts()])
     from specsim.live.drafters import build_drafter
     from specsim.live.machine import prepare

@@ -273,3 +273,9 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(model_folder, prompt_file, t
     lines = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
     assert len(lines) == 1
     assert told in lines[0]
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_model_is_loaded(prompt_file, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert run(arguments(tmp_path / "no-model", prompt_file, tmp_path / "file" / "t")) == 2
+    assert capsys.readouterr().err == f"specsim: error: --out: {tmp_path / 'file'} is not a folder\n"
