@@ -94,6 +94,16 @@ def test_policies_in_sentences_are_set_apart_longest_first(page):
     assert "<code>ucb1</code>:c" not in page
 
 
+def test_a_policys_text_that_begins_like_anothers_is_set_apart_whole(study):
+    longer = [
+        replace(found, policy="ucb1:c=.5,scale=1") if found.policy == "hedge" else found for found in study.regrets
+    ]
+    words = replace(study, regrets=longer, findings=["ucb1:c=.5,scale=1 loses least, then ucb1:c=.5, then ucb1."])
+    assert (
+        regret_page(words).count("<code>ucb1:c=.5,scale=1</code> loses least, then <code>ucb1:c=.5</code>, then") == 1
+    )
+
+
 def test_what_a_person_wrote_is_escaped(page):
     assert "specsim regret &lt;&amp;&gt;" in page
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specsim.core import Draft, Order, StepCost
+from specsim.core import Draft, Order, StepContext, StepCost
 from specsim.cost.examples import linear_table
 from specsim.errors import InputError
 from specsim.policies.build import build_controller
@@ -74,6 +74,7 @@ def test_what_holds_of_all_is_the_stricter():
     both = common((DRAFTERS[0], sampled))
     assert (both.name, both.law, both.structure) == ("deep+short", "sampled", "autoregressive")
     assert (both.scores, both.max_depth) == (("drawn_prob",), 4)
+    assert common((sampled, DRAFTERS[0])).scores == ("drawn_prob",)
 
 
 def test_every_request_settles_on_the_drafter_of_its_domain(trace):
@@ -95,6 +96,12 @@ def test_tokens_and_seconds_add_up(trace):
     mixed = (steps["batch"] == 4) & (steps["draft_seconds"] > 0.0045)
     assert mixed.sum() > 10
     assert steps["draft_seconds"][mixed] == pytest.approx(0.005)
+
+
+def test_where_all_requests_agree_the_order_names_one_drafter():
+    controller = build_controller("fixed_depth@contextual:policy=fixed_arm/arm=1,scope=request", DRAFTERS)
+    context = StepContext(0, 0.0, 3, 0, 50.0, np.random.default_rng(0), ("a", "b", "a"))
+    assert controller.choose(context) == Order(1, 2)
 
 
 def test_where_all_requests_agree_it_is_the_step_of_one_drafter(trace):

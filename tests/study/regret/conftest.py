@@ -24,7 +24,7 @@ def policy() -> Callable[..., DrafterPolicy]:
 
 @dataclass
 class SmallTrace:
-    """Three requests a domain, two drafters of four and two tokens; see TraceLike."""
+    """Three requests a domain, two drafters of four and two tokens, the second silent now and then; see TraceLike."""
 
     domains: tuple[str, ...] = ("chat", "code")
     length: int = 40
@@ -62,7 +62,8 @@ class SmallTrace:
         passed = rng.random((self.length, depth)) < self.chances[index // 3][drafter]
         left = self.length - np.arange(self.length)
         accepted = np.minimum(np.cumprod(passed, axis=1).sum(axis=1), left)
-        num_drafts = np.full(self.length, depth)
+        num_drafts = np.where((drafter == 1) & (np.arange(self.length) % 5 == 0), 0, depth)
+        accepted = np.minimum(accepted, num_drafts)
         return Blocks(num_drafts, accepted, np.minimum(num_drafts, left), {})
 
 
