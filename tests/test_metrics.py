@@ -246,9 +246,9 @@ def run():
     )  # fmt: skip
     return Run(
         label="dcut", drafters=(drafter,), seed=0, concurrency=2, duration=0.7, steady_at=0.5, steady_tokens=6,
-        totals=totals, counts=counts, drafted=np.array([[1, 0, 3]]), tested=np.array([[1, 2, 1]]), arm_steps=np.array([4, 0]),
-        arm_seconds=np.array([0.6, 0.0]), arm_tokens=np.array([7, 0]), itl=latencies, requests=requests, steps=None,
-        num_kv_blocks=20, num_replicas=1,
+        totals=totals, counts=counts, drafted=np.array([[1, 0, 3]]), tested=np.array([[1, 2, 1]]),
+        arm_steps=np.array([4, 0]), arm_seconds=np.array([0.6, 0.0]), arm_tokens=np.array([7, 0]), itl=latencies,
+        requests=requests, steps=None, num_kv_blocks=20, num_replicas=1,
     )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def _bound_cell(bound: Contender, references: References) -> Cell:
 def _cell(contender: Contender, references: References) -> Cell:
     first, policy = contender.records[0], contender.policy
     speedups = contender.merits / references.autoregressive.merits
-    interval = paired_interval(speedups)
+    interval = _interval(speedups)
     is_reference = contender is references.autoregressive
     counts = np.sum([record.counts for record in contender.records], axis=0)
     drafted = sum(record.drafted_request_steps for record in contender.records)
@@ -166,7 +166,12 @@ def _regret(merits: np.ndarray, reference: Contender) -> float:
 
 def _difference(contender: Contender, best: Contender) -> tuple[float, float, float]:
     differences = contender.merits / best.merits - 1.0
-    return (float(differences.mean()), *paired_interval(differences))
+    return (float(differences.mean()), *_interval(differences))
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    """The paired interval of one value a seed; one seed has none, and so no verdict either."""
+    return paired_interval(values) if len(values) > 1 else (math.nan, math.nan)
 
 
 def _mean(values: list[float]) -> float:

@@ -145,7 +145,7 @@ def _notes(plan: Plan, cells: list[Cell]) -> list[str]:
     if plan.study.rates:
         notes.append("Requests arrive at their own pace, so speedups compare mean end-to-end latency, not throughput.")
     if len(plan.study.seeds) == 1:
-        notes.append("One seed: intervals have no width and say nothing of chance.")
+        notes.append("One seed: there are no intervals, and nothing is said of chance.")
     for table in plan.tables:
         if not manifest.synthetic and table.meta.label != "example" and table.meta.model != manifest.target:
             what_if = f"steps of {table.meta.model}, acceptance of {manifest.target}: a what-if, not a forecast"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from specsim.study.result import Cell
@@ -67,6 +68,8 @@ def _against_fixed(winners: list[Cell], places: dict[tuple[int, float], list[Cel
         if adaptive is None or adaptive.difference_to_best_fixed is None:
             continue
         _, low, high = adaptive.difference_to_best_fixed
+        if math.isnan(low):  # one seed: nothing can be said of chance
+            continue
         (ahead if low > 0 else behind if high < 0 else undecided).append(adaptive)
     verdicts = {
         "is ahead of the best fixed policy at": ahead,
@@ -159,7 +162,7 @@ def _speedup(cell: Cell) -> float:
 
 def _times(cell: Cell) -> str:
     low, high = cell.speedup_interval
-    return f"{_speedup(cell):.2f}x, {low:.2f} to {high:.2f}"
+    return f"{_speedup(cell):.2f}x" + ("" if math.isnan(low) else f", {low:.2f} to {high:.2f}")
 
 
 def _difference(cell: Cell) -> str:

@@ -62,6 +62,15 @@ def test_it_writes_the_page_and_the_rows(specsim, tmp_path):
     assert pq.read_table(tmp_path / "out" / "regret.parquet").num_rows == 3
 
 
+def test_a_single_seed_has_no_interval(specsim, tmp_path):
+    arguments = ["--steps", 60, "--seeds", 1, "--jobs", 1, "--policy", "ucb1", "--policy", "exp3s"]
+    code, out, _ = specsim("regret", *arguments, "--html", tmp_path / "page.html", "--out", tmp_path)
+    assert code == 0
+    assert "nan" not in out
+    assert "nan" not in (tmp_path / "page.html").read_text().split("<script")[0].lower().replace("finance", "")
+    assert RegretResult.load(tmp_path / "regret.json").seeds == [0]
+
+
 def test_arms_of_a_trace_are_priced_by_a_table(specsim, world):
     code, out, err = specsim(
         *SMALL, "--policy", "ucb1:reward=throughput", "--policy", "contextual", "--trace", world / "trace",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 
 import pytest
@@ -11,22 +10,15 @@ import pytest
 from specsim.cost import CostTable
 from specsim.errors import InputError
 from tests.cost.tables import drafter
+from tests.published_h20 import RATIOS, STEP_MS, TOKEN_THROUGHPUT
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLISHED = ROOT.parent / "shared" / "reference" / "dcut_h20_qwen3_8b.json"
 DFLASH = drafter("dflash")
 
 
 @pytest.fixture
 def costs():
     return CostTable.open(ROOT / "traces" / "costs" / "h20-qwen3-8b")
-
-
-@pytest.fixture
-def published():
-    if not PUBLISHED.is_file():
-        pytest.skip("the published numbers are not beside this clone")
-    return json.loads(PUBLISHED.read_text())
 
 
 def test_the_shipped_table_is_what_its_script_builds(costs):
@@ -38,18 +30,18 @@ def test_the_shipped_table_is_what_its_script_builds(costs):
     assert costs.meta.model_copy(update={"cells_sha256": None}) == built.meta
 
 
-def test_every_published_step_is_the_sum_of_its_phases(costs, published):
-    for batch, steps in published["step_ms"].items():
-        for ratio, milliseconds in zip(published["ratios"], steps, strict=True):
-            kept = round(int(batch) * 16 * ratio) - int(batch)
-            step = costs.phases(DFLASH, int(batch), 15, kept, 1000.0)
+def test_every_published_step_is_the_sum_of_its_phases(costs):
+    for batch, steps in STEP_MS.items():
+        for ratio, milliseconds in zip(RATIOS, steps, strict=True):
+            kept = round(batch * 16 * ratio) - batch
+            step = costs.phases(DFLASH, batch, 15, kept, 1000.0)
             assert step.total * 1e3 == pytest.approx(milliseconds, rel=1e-12)
 
 
-def test_a_plain_step_yields_the_published_throughput(costs, published):
-    for batch, throughput in published["token_throughput"]["AR"].items():
-        seconds = costs.step_cost(None, int(batch), 0, 1000.0).seconds[0]
-        assert int(batch) / seconds == pytest.approx(throughput, rel=1e-12)
+def test_a_plain_step_yields_the_published_throughput(costs):
+    for batch, throughput in TOKEN_THROUGHPUT["autoregressive"].items():
+        seconds = costs.step_cost(None, batch, 0, 1000.0).seconds[0]
+        assert batch / seconds == pytest.approx(throughput, rel=1e-12)
 
 
 def test_drafting_is_what_the_line_through_the_two_smallest_budgets_leaves(costs):

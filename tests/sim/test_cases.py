@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from specsim.core import Order
 from specsim.cost.examples import flat_table, linear_table, staircase_table
 from specsim.policies.build import build_controller
 from specsim.sim import ClosedLoop, EngineConfig, TraceArrivals, simulate
@@ -44,32 +45,39 @@ def test_case_10_whichever_of_stop_and_length_comes_first_ends_the_request(stop_
     assert FINISH_REASONS[request["finish_reason"]] == reason
 
 
+class Watch:
+    """A controller that keeps what its policy is asked and told."""
+
+    def __init__(self, controller) -> None:
+        self.inner, self.contexts, self.drafts, self.outcomes = controller, [], [], []
+
+    def choose(self, context):
+        self.contexts.append(context)
+        return self.inner.choose(context)
+
+    def plan(self, draft, cost):
+        self.drafts.append(draft)
+        return self.inner.plan(draft, cost)
+
+    def observe(self, outcome):
+        self.outcomes.append(outcome)
+        self.inner.observe(outcome)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
 def test_case_13_each_request_advances_by_its_own_accepted_drafts():
     accepted = ([9, 4], [9, 1], [9, 0])  # at position 1, where the first step drafts
-    trace = HandTrace([HandRequest(50, accepted=[*row, *[0] * 48], num_prompt_tokens=19) for row in accepted])
-    lengths = {}
-
-    class Watch:
-        """Looks at the batch when the second step starts."""
-
-        def __init__(self, controller) -> None:
-            self.__dict__.update(controller.__dict__)
-            self.inner = controller
-
-        def choose(self, context):
-            lengths[context.step] = context.mean_context * context.batch
-            return self.inner.choose(context)
-
-        def __getattr__(self, name):
-            return getattr(self.inner, name)
-
-    controller = Watch(build_controller("fixed_depth", trace.drafters))
-    result = simulate(
-        trace, flat_table(0.01, drafters={"block": 0.001}), controller, DECODE_ONLY, ClosedLoop(3, 3), record_steps=True
+    trace = HandTrace(
+        [HandRequest(50, accepted=[*row, *[0] * 48], num_prompt_tokens=19, arrival_at=0.0) for row in accepted]
     )
-    assert lengths[0] == 20 + 20 + 20
-    assert lengths[1] == 25 + 22 + 21
-    assert result.steps["num_accepted"][0] == 5
+    controller = Watch(build_controller("fixed_depth", trace.drafters))
+    simulate(trace, flat_table(0.01, drafters={"block": 0.001}), controller, DECODE_ONLY, TraceArrivals())
+    assert controller.outcomes[0].num_accepted.tolist() == [4, 1, 0]
+    assert [context.mean_context * 3 for context in controller.contexts[:2]] == [20 * 3, 25 + 22 + 21]
+    # All at length 20, one output token each; then 25, 22 and 21, request by request.
+    assert [(1 + draft.num_decoded).tolist() for draft in controller.drafts[:2]] == [[1, 1, 1], [6, 3, 2]]
 
 
 def test_case_14_an_idle_drafter_pays_for_the_positions_it_missed():
@@ -121,11 +129,38 @@ def test_case_16_the_order_of_requests_changes_no_output():
     assert emitted[0] == [(10, 30, 29), (11, 30, 15), (13, 30, 8)]
 
 
+def test_case_16_depths_of_0_3_and_1_follow_their_requests_whatever_the_order():
+    # A confidence of 1 as deep as a request's K and of 0 beyond: D-cut gives them 0, 3 and 1 drafts.
+    def entry(k):
+        confidence = np.where(np.arange(4) < k, 1.0, 0.0)
+        return HandRequest(30, accepted=4, num_prompt_tokens=10 + k, confidence=confidence, arrival_at=0.0)
+
+    verified = []
+    for order in ((0, 3, 1), (1, 3, 0)):
+        trace = HandTrace([entry(k) for k in order])
+        controller = Watch(build_controller("dcut:ratios=all,numerator=bonus", trace.drafters))
+        table = linear_table(0.01, 0.001, drafters={"block": 0.001}, max_depth=4)
+        result = simulate(trace, table, controller, DECODE_ONLY, TraceArrivals())
+        assert controller.outcomes[0].num_verify.tolist() == list(order)
+        columns = (result.requests[name].tolist() for name in ("num_prompt_tokens", "num_output_tokens", "num_steps"))
+        verified.append(sorted(zip(*columns, strict=True)))
+    assert verified[0] == verified[1] == [(10, 30, 29), (11, 30, 15), (13, 30, 8)]
+
+
 def test_case_17_a_request_without_a_draft_gets_one_token_a_step():
     trace = HandTrace([HandRequest(4, accepted=4, num_drafts=0)])
     result = run(trace, "dcut")
     assert result.steps["num_emitted"].tolist() == [1, 1, 1]
     assert result.steps["num_verified"].tolist() == [0, 0, 0]
+
+
+def test_case_17_an_idle_engine_waits_and_goes_on():
+    # Between the two requests the batch is empty for a second.
+    trace = HandTrace([HandRequest(3, 0, arrival_at=0.0), HandRequest(3, 0, arrival_at=2.0)])
+    result = run(trace, "dcut", workload=TraceArrivals())
+    assert result.requests["num_output_tokens"].tolist() == [3, 3]
+    assert result.steps["batch"].tolist() == [1] * 4
+    assert result.requests["first_token_at"].tolist() == [0.0, 2.0]
 
 
 def test_case_18_columns_beyond_a_shallower_draft_are_never_read():
@@ -153,14 +188,28 @@ def test_case_18_columns_beyond_a_shallower_draft_are_never_read():
     assert result.steps["num_accepted"].tolist()[:2] == [7, 5]
 
 
-def test_case_19_never_drafting_costs_what_autoregressive_decoding_costs():
+def test_case_19_always_choosing_depth_0_costs_what_autoregressive_decoding_costs():
+    class Never:
+        """A policy that could draft four tokens and always chooses none."""
+
+        def __init__(self, controller) -> None:
+            self.inner = controller
+
+        def choose(self, context):
+            return Order(self.inner.choose(context).arm, 0)
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
     trace = HandTrace([HandRequest(64, accepted=4) for _ in range(8)])
     table = linear_table(0.01, 0.0001, drafters={"block": 0.005}, max_depth=4)
-    result = run(trace, "autoregressive", cost=table, concurrency=4)
-    assert result.totals.num_drafted == 0
-    assert result.totals.draft_seconds == 0
-    plain = sum(table.phases(None, int(b), 0, 0, 64.0).total for b in result.steps["batch"])
-    assert result.duration == pytest.approx(plain, rel=0.01)
+    never = Never(build_controller("dcut", trace.drafters))
+    result = simulate(trace, table, never, DECODE_ONLY, ClosedLoop(4, 8), record_steps=True)
+    plain = run(trace, "autoregressive", cost=table, concurrency=4)
+    assert result.totals.num_drafted == result.totals.draft_seconds == result.totals.switch_seconds == 0
+    assert result.duration == pytest.approx(plain.duration, rel=0.01)
+    # By hand: 63 tokens behind the first in each of two waves of four requests, 10.4 ms a step.
+    assert result.duration == pytest.approx(2 * 63 * 0.0104, rel=1e-9)
 
 
 def test_case_20_fixed_depth_is_slower_than_autoregressive_where_verification_is_dear():

@@ -17,7 +17,7 @@ def trace(overconfidence=1.0, num_requests=24):
     )
 
 
-@pytest.mark.parametrize(("name", "left"), [("temperature", 0.9), ("isotonic", 0.5)])
+@pytest.mark.parametrize(("name", "left"), [("temperature", 1.0), ("isotonic", 0.5)])
 def test_an_overconfident_drafter_is_put_right_on_requests_the_fit_never_saw(name, left):
     result = calibrate(trace(overconfidence=3.0), "block", name, "drawn_prob")
     for fit in result.positions:

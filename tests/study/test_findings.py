@@ -154,3 +154,11 @@ def test_tables_are_told_apart():
 
 def test_no_cells_say_nothing():
     assert findings([]) == []
+
+
+def test_one_seed_has_no_interval_and_no_verdict_against_fixed_policies():
+    nan = float("nan")
+    lone = cell("dcut", 1.5, speedup_interval=(nan, nan), difference_to_best_fixed=(0.1, nan, nan))
+    told = findings([reference(), lone])
+    assert "h20: dcut is the fastest at batch 8 (1.50x)." in told
+    assert not any("fixed" in sentence for sentence in told)

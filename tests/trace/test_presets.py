@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +8,9 @@ import pytest
 
 from specsim.trace.presets import H20_DIFFICULTY, PRESETS, h20_dflash
 from specsim.trace.statistics import acceptance_by_position, by_domain, calibration, walk
+from tests.published_h20 import RATIOS, STEP_MS, TOKEN_THROUGHPUT
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLISHED = ROOT.parent / "shared" / "reference" / "dcut_h20_qwen3_8b.json"
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +65,9 @@ def test_a_keep_ratio_of_nothing_keeps_the_anchors(h20):
     assert fit.Blocks(h20).tokens_per_step(8, 1 / 16, 800, np.random.default_rng(0)) == 1.0
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published numbers are not beside this checkout")
 def test_the_benchmark_s_figures_are_the_published_ones():
-    fit, published = benchmark(), json.loads(PUBLISHED.read_text())
-
-    def by_batch(figures: dict) -> dict:
-        return {int(batch): value for batch, value in figures.items()}
-
-    assert {batch: list(row) for batch, row in fit.STEP_MS.items()} == by_batch(published["step_ms"])
-    assert by_batch(published["token_throughput"]["DFlash-B16"]) == fit.FULL_THROUGHPUT
-    assert by_batch(published["token_throughput"]["D-Cut-B16"]) == fit.DCUT_THROUGHPUT
-    assert by_batch(published["dcut_keep_ratio"]) == fit.DCUT_KEEP_RATIO
-    assert list(fit.RATIOS) == published["ratios"]
+    fit = benchmark()
+    assert {batch: tuple(row) for batch, row in fit.STEP_MS.items()} == STEP_MS
+    assert TOKEN_THROUGHPUT["fixed_depth:depth=15"] == fit.FULL_THROUGHPUT
+    assert TOKEN_THROUGHPUT["dcut"] == fit.DCUT_THROUGHPUT
+    assert tuple(fit.RATIOS) == RATIOS

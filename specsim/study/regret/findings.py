@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from specsim.study.regret.result import PolicyRegret, Surroundings
 
 ROUNDING = 1.0 + 1e-9
@@ -61,7 +63,7 @@ def _in_seconds(own: list[PolicyRegret], best: PolicyRegret) -> list[str]:
 
 def _amount(found: PolicyRegret) -> str:
     low, high = found.regret_interval
-    return f"{_round(found.regret)}, {_round(low)} to {_round(high)}"
+    return f"{_round(found.regret)}, {_round(low)} to {_round(high)}" if math.isfinite(low) else _round(found.regret)
 
 
 def _round(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ SCHEMA_VERSION = 1
 
 Span = tuple[float, float]
 
+INTERVALS = ("regret_interval", "seconds_interval")
+"""Fields that are unknown, and null in JSON, where there is a single seed."""
+
 
 @dataclass(frozen=True)
 class PolicyRegret:
@@ -30,7 +34,7 @@ class PolicyRegret:
     regret                  mean over seeds of the dynamic pseudo-regret: expected acceptance lost in T steps against
                             the best arm of each step
     regret_sd               standard deviation over seeds
-    regret_interval         90 % bootstrap interval of the mean
+    regret_interval         90 % bootstrap interval of the mean (NaN with a single seed, here and below)
     regret_band             5 % and 95 % quantiles over seeds
     static_regret           the same against the best fixed arm in hindsight; below 0 where following changes pays
     share_of_oracle         acceptance collected / that of the best arm of each step
@@ -132,7 +136,10 @@ class RegretResult:
 
     def to_json(self) -> str:
         """The study as JSON."""
-        return json.dumps({"schema_version": SCHEMA_VERSION, **dataclasses.asdict(self)}, allow_nan=False)
+        document = dataclasses.asdict(self)
+        for found in document["regrets"]:
+            found |= {name: [end if math.isfinite(end) else None for end in found[name]] for name in INTERVALS}
+        return json.dumps({"schema_version": SCHEMA_VERSION, **document}, allow_nan=False)
 
     def save(self, path: str | Path) -> None:
         """Write the study as one JSON file, whole or not at all."""
@@ -178,5 +185,5 @@ def _surroundings(document: dict[str, Any]) -> Surroundings:
 
 
 def _regret(document: dict[str, Any]) -> PolicyRegret:
-    tuples = {name: tuple(document[name]) for name in ("regret_interval", "regret_band", "seconds_interval")}
-    return PolicyRegret(**(document | tuples))
+    ends = {name: tuple(math.nan if end is None else end for end in document[name]) for name in INTERVALS}
+    return PolicyRegret(**(document | ends | {"regret_band": tuple(document["regret_band"])}))

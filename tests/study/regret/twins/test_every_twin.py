@@ -80,8 +80,8 @@ def test_a_twin_pulls_what_its_definitions_pull(spec, policy):
 
 
 @pytest.mark.parametrize("spec", EVERY_SPEC)
-def test_so_it_does_where_a_step_holds_several_tests_and_domains_change(spec, policy, small_trace):
-    environment = trace_arms(small_trace, 400, batch=3)
+def test_so_it_does_where_a_step_holds_several_tests_or_none_and_domains_change(spec, policy, small_trace):
+    environment = trace_arms(small_trace, 400)
     expected, _ = pulls(OneByOne(policy(spec, 2), len(SEEDS)), environment)
     got, _ = pulls(build_twin(policy(spec, 2), len(SEEDS)), environment)
     assert np.array_equal(got, expected)
