@@ -63,25 +63,9 @@ class Controller:
         self.clairvoyant = budget_policy.clairvoyant
         self.stops_drafting = isinstance(budget_policy, DraftStop)
         self.mixes = budget_policy.drafts and getattr(drafter_policy, "scope", "batch") == "request"
-        if live and self.clairvoyant:
-            raise InputError(
-                f"{self.label}: a clairvoyant policy knows what the target would accept; it runs in simulation only"
-            )
-        if live and self.full_information:
-            raise InputError(
-                f"{self.label}: learns from every drafter at every step, and a live engine runs the pulled one alone;"
-                " it runs in simulation only"
-            )
-        if live and self.mixes:
-            raise InputError(
-                f"{self.label}: one arm a request runs several drafters a step, and a live engine runs one;"
-                " it runs in simulation only, or use scope=batch"
-            )
-        if self.mixes and self.stops_drafting:
-            raise InputError(
-                f"{self.label}: stops drafting when a step's drafter has said enough, and one arm a request gives a"
-                " step several drafters; use scope=batch, or another budget policy"
-            )
+        if live:
+            self._check_live()
+        self._check_mixing()
         self.lossy_reason: str | None = None
         if budget_policy.drafts:
             self._check_depth()
@@ -234,6 +218,30 @@ class Controller:
         if draft.arms is None:
             return self.calibrator.warming_up(draft)
         return any(self.calibrator.warming_up(alone) for _, alone in each_drafters(draft, self.drafters))
+
+    def _check_live(self) -> None:
+        """Refuse what only a simulator can know or do."""
+        if self.clairvoyant:
+            raise InputError(
+                f"{self.label}: a clairvoyant policy knows what the target would accept; it runs in simulation only"
+            )
+        if self.full_information:
+            raise InputError(
+                f"{self.label}: learns from every drafter at every step, and a live engine runs the pulled one alone;"
+                " it runs in simulation only"
+            )
+        if self.mixes:
+            raise InputError(
+                f"{self.label}: one arm a request runs several drafters a step, and a live engine runs one;"
+                " it runs in simulation only, or use scope=batch"
+            )
+
+    def _check_mixing(self) -> None:
+        if self.mixes and self.stops_drafting:
+            raise InputError(
+                f"{self.label}: stops drafting when a step's drafter has said enough, and one arm a request gives a"
+                " step several drafters; use scope=batch, or another budget policy"
+            )
 
     def _check_depth(self) -> None:
         asked = self.budget_policy.max_depth
