@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 Span = tuple[float, float]
 
 INTERVALS = ("regret_interval", "seconds_interval")
-"""Fields that are unknown, and null in JSON, where there is a single seed."""
+"""Fields that may be unknown, and are null in JSON then."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PolicyRegret:
     regret                  mean over seeds of the dynamic pseudo-regret: expected acceptance lost in T steps against
                             the best arm of each step
     regret_sd               standard deviation over seeds
-    regret_interval         90 % bootstrap interval of the mean (NaN with a single seed, here and below)
+    regret_interval         90 % bootstrap interval of the mean (NaN where it is unknown, here and below)
     regret_band             5 % and 95 % quantiles over seeds
     static_regret           the same against the best fixed arm in hindsight; below 0 where following changes pays
     share_of_oracle         acceptance collected / that of the best arm of each step

@@ -1,5 +1,6 @@
 """What is said in words."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -84,3 +85,9 @@ def test_a_policy_that_is_told_of_every_arm_is_not_ranked_with_the_others(place)
 def test_a_single_policy_is_compared_with_nothing(place):
     environment, lost = place
     assert findings([environment], [lost("a", 20.0)]) == []
+
+
+def test_an_unknown_interval_is_not_written(place):
+    environment, lost = place
+    own = [replace(lost(name, regret), regret_interval=(math.nan, math.nan)) for name, regret in (("a", 20), ("b", 30))]
+    assert findings([environment], own)[0] == "one_swap: a loses least (20.0), then b (30.0)."

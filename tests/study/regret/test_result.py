@@ -1,6 +1,7 @@
 """A regret study on disk."""
 
 import json
+import math
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -66,3 +67,13 @@ def test_a_policy_that_is_told_of_every_arm_is_not_the_one_that_loses_least(resu
     assert result.least("stationary").policy == "ucb1"
     alone = replace(result, regrets=[found for found in result.regrets if found.full_information])
     assert alone.least("stationary").policy == "hedge:rate=.2"
+
+
+def test_an_interval_that_is_unknown_is_null_and_comes_back_unknown(result, tmp_path):
+    unknown = (math.nan, math.nan)
+    regrets = [replace(found, regret_interval=unknown, seconds_interval=unknown) for found in result.regrets]
+    replace(result, regrets=regrets).save(tmp_path / "regret.json")
+    assert json.loads((tmp_path / "regret.json").read_text())["regrets"][0]["regret_interval"] == [None, None]
+    loaded = RegretResult.load(tmp_path / "regret.json").regrets[0]
+    assert all(map(math.isnan, (*loaded.regret_interval, *loaded.seconds_interval)))
+    assert loaded.regret_band == result.regrets[0].regret_band
