@@ -50,7 +50,7 @@ def profile(
         raise InputError(f"--out {out}: exists already; give a new or empty folder")
     from specsim.live.drafters import build_drafter
     from specsim.live.machine import prepare
-    from specsim.live.models import load_model
+    from specsim.live.models import check_source, load_model
     from specsim.live.profiler import ProfileOptions
     from specsim.live.profiler import profile as measure
 
@@ -65,6 +65,7 @@ def profile(
         command=command_line(),
         licence=licence,
     )
+    check_source(model)
     prepare(threads)
     console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
     target = load_model(

@@ -63,10 +63,11 @@ def record(
     files = read_prompts(prompts or [shipped_prompts()])
     from specsim.live.drafters import build_drafter
     from specsim.live.machine import prepare
-    from specsim.live.models import load_model
+    from specsim.live.models import check_source, load_model
     from specsim.live.recorder import RecordOptions
     from specsim.live.recorder import record as run
 
+    check_source(model)
     prepare(threads)
     console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
     target = load_model(

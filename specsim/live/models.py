@@ -111,20 +111,32 @@ def _check_device(device: str) -> None:
         raise InputError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
 
 
+def check_source(source: str) -> None:
+    """Refuse a model that is plainly not there, before anything slow is begun.
+
+    Raises              InputError for a path that does not lead to a model, or a demo model that is not installed
+    """
+    path = Path(source)
+    if source == DEMO_MODEL:
+        demo_model_file()
+    elif path.suffix == ".gguf":
+        if not path.is_file():
+            raise InputError(f"{source}: no such GGUF file")
+    elif path.is_dir():
+        if not (path / "config.json").is_file():
+            raise InputError(f"{source}: not a model directory (config.json is missing)")
+    elif path.is_absolute() or source.startswith(".") or source.count("/") > 1:
+        raise InputError(f"{source}: no such model directory")
+
+
 def _locate(source: str) -> tuple[str, Path | None]:
     """Where transformers shall load from, and the GGUF file it came from, if any."""
+    check_source(source)
     if source == DEMO_MODEL:
         file = demo_model_file()
         return str(convert_gguf(file)), file
-    path = Path(source)
-    if path.suffix == ".gguf":
-        if not path.is_file():
-            raise InputError(f"{source}: no such GGUF file")
-        return str(convert_gguf(path)), path
-    if path.is_dir() and not (path / "config.json").is_file():
-        raise InputError(f"{source}: not a model directory (config.json is missing)")
-    if not path.is_dir() and (path.is_absolute() or source.startswith(".") or source.count("/") > 1):
-        raise InputError(f"{source}: no such model directory")
+    if Path(source).suffix == ".gguf":
+        return str(convert_gguf(Path(source))), Path(source)
     return source, None
 
 
