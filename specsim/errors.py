@@ -3,4 +3,10 @@
 
 class InputError(ValueError):
     """Something a person gave is wrong: a file, an option, a combination. The message is one line that
-    names what, where, and what is allowed."""
+    names what, where, and what is allowed.
+
+    What a person gave may hold a line break of any kind, and messages quote it: each becomes a blank.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))

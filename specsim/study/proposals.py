@@ -62,7 +62,8 @@ class Sampled:
         self, dimensions: Sequence[Dimension], seed: int, maximize: bool, start: tuple[Point, float] | None
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        direction = "maximize" if maximize else "minimize"
+        directions = optuna.study.StudyDirection
+        direction = directions.MAXIMIZE if maximize else directions.MINIMIZE
         self._space: dict[str, BaseDistribution] = {d.name: d.distribution for d in dimensions}
         self._study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), direction=direction)
         self._asked: optuna.Trial | None = None

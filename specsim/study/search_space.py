@@ -96,7 +96,7 @@ def with_options(
         policy = parts[dimension.part]
         options = {**policy.options, dimension.option: dimension.written(point[dimension.name])}
         parts[dimension.part] = PolicyConfig(name=policy.name, options=options)
-    return config.model_copy(update=dict(parts))
+    return config.model_copy(update={str(part): policy for part, policy in parts.items()})
 
 
 def default_point(dimensions: Sequence[Dimension], controller: Controller) -> Point | None:

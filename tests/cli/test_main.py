@@ -166,7 +166,11 @@ def test_ctrl_c_ends_a_study_with_130_and_no_traceback(world, tmp_path, jobs):
         "--policy", "dcut@strong", "--requests", "400", "--batch", "8", "--seeds", "20", "--jobs", jobs,
         "--out", tmp_path / "out",
     ]  # fmt: skip
-    process = subprocess.Popen(arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # Where the tests themselves run in the background, an ignored interrupt would be inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     while not list(tmp_path.glob("out/runs/*.parquet")) and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
