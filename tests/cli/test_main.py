@@ -96,7 +96,7 @@ def test_a_fault_of_specsim_itself_keeps_its_traceback(monkeypatch, fault):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (PermissionError(errno.EACCES, "Permission denied", "/root/out"), "/root/out: Permission denied"),
+        (PermissionError(errno.EACCES, "Permission denied", "/data/out"), "/data/out: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device"), "output: No space left on device"),
         (OSError(errno.EROFS, "Read-only file system", "/out"), "/out: Read-only file system"),
     ],
