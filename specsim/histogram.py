@@ -28,6 +28,8 @@ class LogHistogram:
         self._sum_of_squares = 0.0
         self._values: list[np.ndarray] = []
         self._weights: list[np.ndarray] = []
+        self._totals: list[np.ndarray] = []
+        self._counts: list[np.ndarray] = []
 
     def add(self, values: np.ndarray, weights: np.ndarray) -> None:
         """Count each value `weights` times; the arrays must not be changed afterwards.
@@ -40,7 +42,25 @@ class LogHistogram:
         if len(self._values) >= self.BUFFER:
             self._flush()
 
+    def add_spread(self, totals: np.ndarray, counts: np.ndarray) -> None:
+        """Count each total spread evenly over its count: `counts` times the value total / count.
+
+        totals      [N] float64, at least 0
+        counts      [N] int64, at least 1
+        """
+        self._totals.append(totals)
+        self._counts.append(counts)
+        if len(self._totals) >= self.BUFFER:
+            self._spread()
+
+    def _spread(self) -> None:
+        if self._totals:
+            totals, counts = np.concatenate(self._totals), np.concatenate(self._counts)
+            self._totals, self._counts = [], []
+            self.add(totals / counts, counts)
+
     def _flush(self) -> None:
+        self._spread()
         if not self._values:
             return
         values = np.concatenate(self._values)

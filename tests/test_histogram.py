@@ -91,3 +91,17 @@ def test_merging_leaves_the_other_one_as_it_was():
     left, right = filled([0.01]), filled([0.04])
     left.merge(right)
     assert (right.count, right.mean()) == (1.0, pytest.approx(0.04))
+
+
+def test_totals_spread_over_counts_are_their_shares():
+    rng = np.random.default_rng(4)
+    totals, counts = rng.random(1000), rng.integers(1, 6, 1000)
+    spread, direct = LogHistogram(), LogHistogram()
+    for part in np.split(np.arange(1000), 500):  # more parts than the buffer holds
+        spread.add_spread(totals[part], counts[part])
+        direct.add(totals[part] / counts[part], counts[part])
+    for fraction in (0.0, 0.1, 0.5, 0.9, 1.0):
+        assert spread.quantile(fraction) == direct.quantile(fraction)
+    assert spread.count == direct.count
+    assert spread.mean() == pytest.approx(direct.mean(), rel=1e-12)
+    assert spread.variance() == pytest.approx(direct.variance(), rel=1e-9)

@@ -37,6 +37,7 @@ class _Entry(NamedTuple):
     plan: float
     verify: Floats
     host: float
+    by_budget: dict[int, StepSeconds]  # those asked for so far
 
 
 class CostTable:
@@ -147,9 +148,14 @@ class CostTable:
         num_drafts_verified  K, over all requests, in [0, B * D]
         """
         entry = self._entry(drafter if depth else None, batch, depth, math.ceil(context / CONTEXT_GRID))
+        known = entry.by_budget.get(num_drafts_verified)
+        if known is not None:
+            return known
         if not 0 <= num_drafts_verified < len(entry.verify):
             raise ValueError(f"{num_drafts_verified} drafts verified of {len(entry.verify) - 1}")
-        return StepSeconds(entry.draft, entry.plan, float(entry.verify[num_drafts_verified]), entry.host)
+        seconds = StepSeconds(entry.draft, entry.plan, float(entry.verify[num_drafts_verified]), entry.host)
+        entry.by_budget[num_drafts_verified] = seconds
+        return seconds
 
     def tokens_paid(self, batch: int, tokens: int) -> int:
         """Tokens a step pays for: the capture size it is padded to, or itself where steps run eagerly."""
@@ -249,7 +255,7 @@ def _entry(draft: float, plan: float, verify: Floats, host: float) -> _Entry:
     envelope = lower_envelope(seconds)
     for array in (seconds, envelope):
         array.flags.writeable = False
-    return _Entry(StepCost(seconds, envelope), draft, plan, verify, host)
+    return _Entry(StepCost(seconds, envelope), draft, plan, verify, host, {})
 
 
 def _ranges(meta: CostMeta, cells: tuple[Cell, ...]) -> Ranges:

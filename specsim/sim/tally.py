@@ -40,9 +40,10 @@ class Tally:
         num_arms = len(drafters)
         self.counts = np.zeros((num_arms, self.width, self.width), np.int64)
         self.drafted = np.zeros((num_arms, self.width), np.int64)
-        self.arm_steps = np.zeros(num_arms + 1, np.int64)
-        self.arm_seconds = np.zeros(num_arms + 1)
-        self.arm_tokens = np.zeros(num_arms + 1, np.int64)
+        # Lists, since one element at a time is added to; the last stands for plain steps.
+        self.arm_steps = [0] * (num_arms + 1)
+        self.arm_seconds = [0.0] * (num_arms + 1)
+        self.arm_tokens = [0] * (num_arms + 1)
         self.totals = StepTotals()
         self.itl = LogHistogram()
         self.requests = Rows(REQUEST_DTYPE)
@@ -57,7 +58,7 @@ class Tally:
         block   what was drafted, verified, accepted and emitted
         gaps    [B] float64, seconds since the request's last token
         """
-        self.itl.add(gaps / block.num_emitted, block.num_emitted)
+        self.itl.add_spread(gaps, block.num_emitted)
         if arm >= 0:
             self._blocks[arm].append(block)
             if len(self._blocks[arm]) >= self.FLUSH_EVERY:
