@@ -57,15 +57,16 @@ class LogHistogram:
         if self._totals:
             totals, counts = np.concatenate(self._totals), np.concatenate(self._counts)
             self._totals, self._counts = [], []
-            self.add(totals / counts, counts)
+            self._count(totals / counts, counts.astype(np.float64))
 
     def _flush(self) -> None:
         self._spread()
-        if not self._values:
-            return
-        values = np.concatenate(self._values)
-        weights = np.concatenate(self._weights).astype(np.float64)
-        self._values, self._weights = [], []
+        if self._values:
+            values, weights = np.concatenate(self._values), np.concatenate(self._weights).astype(np.float64)
+            self._values, self._weights = [], []
+            self._count(values, weights)
+
+    def _count(self, values: np.ndarray, weights: np.ndarray) -> None:
         clipped = np.clip(values, SMALLEST, LARGEST)
         bins = np.rint(np.log(clipped / SMALLEST) / np.log(GROWTH)).astype(np.int64)
         self.counts += np.bincount(bins, weights=weights, minlength=len(self.counts))

@@ -105,3 +105,12 @@ def test_totals_spread_over_counts_are_their_shares():
     assert spread.count == direct.count
     assert spread.mean() == pytest.approx(direct.mean(), rel=1e-12)
     assert spread.variance() == pytest.approx(direct.variance(), rel=1e-9)
+
+
+def test_what_waits_to_be_counted_never_grows():
+    histogram = LogHistogram()
+    for _ in range(5 * LogHistogram.BUFFER):
+        histogram.add_spread(np.ones(3), np.ones(3, np.int64))
+        histogram.add(np.ones(3), np.ones(3))
+        waiting = [*histogram._totals, *histogram._counts, *histogram._values, *histogram._weights]
+        assert sum(len(part) for part in waiting) <= 4 * 3 * LogHistogram.BUFFER
