@@ -100,8 +100,8 @@ def regret(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
     jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", help="Processes (default: one a processor).", show_default=False)
-    ] = 0,
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes (default: one a processor).")
+    ] = None,
 ) -> None:
     """Study what drafter policies lose while they learn which drafter is best.
 

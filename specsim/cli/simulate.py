@@ -201,7 +201,7 @@ def _controller(policy: str, drafters: Any, allow_lossy: bool, state: Path | Non
         raise InputError(f"--load-controller {state}: {(error.strerror or str(error)).lower()}") from None
     except InputError:
         raise
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"--load-controller {state}: not a state of {controller.label} ({error})") from None
     return controller
 

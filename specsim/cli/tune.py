@@ -84,8 +84,8 @@ def tune(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Take finished runs from --out, run the others.")] = False,
     jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", help="Processes (default: one a processor).", show_default=False)
-    ] = 0,
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes (default: one a processor).")
+    ] = None,
     max_num_seqs: options.MaxNumSeqs = None,
     max_num_batched_tokens: options.MaxNumBatchedTokens = None,
     block_size: options.BlockSize = None,

@@ -34,7 +34,7 @@ def read_controller_file(path: str | Path) -> dict[str, Any]:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{where}: {(error.strerror or str(error)).lower()}") from None
-    except ValueError as error:  # no JSON, or bytes that are not UTF-8
+    except (ValueError, RecursionError) as error:  # no JSON, bytes that are not UTF-8, or nested too deep
         raise InputError(f"{where}: not JSON: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
         raise InputError(f"{where}: it must be an object with the keys {', '.join(KEYS)}")

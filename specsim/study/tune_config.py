@@ -46,7 +46,7 @@ class TuneConfig(Section):
     validation_seeds: Annotated[Seeds, Field(min_length=2)] = Field(
         list(range(10)), description="runs of default and tuned on each half; one would leave the gain no interval"
     )
-    seed: Seed = Field(default=0, description="of the split of the requests and of the sampler")
+    seed: Seed = Field(default=0, le=2**32 - 1, description="of the split of the requests and of the sampler")
     engine: EngineSection = Field(default=EngineSection(), description="limits of one replica")
     allow_lossy: bool = Field(default=False, description="accept options that change the output's law, and mark them")
     extrapolate: bool = Field(default=False, description="use the cost table outside what it measured, and mark it")

@@ -186,6 +186,7 @@ def test_a_state_of_another_policy_is_refused(refused, base, tmp_path):
     state = tmp_path / "state.json"
     for text, message in (
         ("{", "not a state of"),
+        ("[" * 100_000, "not a state of"),
         ("[]", "not a state of"),
         ("{}", "the state was learned on drafters None"),
         ('{"drafters": ["other"]}', "the state was learned on drafters ['other']"),

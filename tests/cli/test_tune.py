@@ -109,6 +109,8 @@ def test_p99_tpot_is_shown_in_milliseconds(tune):
         (["--seeds", "1,1"], "seeds [1, 1] repeats a value"),
         (["--validation-seeds", "1"], "validation_seeds"),
         (["--seed", "-1"], "seed is -1"),
+        (["--seed", str(2**32)], f"seed is {2**32}"),
+        (["--jobs", "-1"], "'--jobs'"),
         (["--batch", "2,x"], "--batch 2,x: 'x' is not one"),
         (["--resume"], "--resume needs --out"),
         (["--save", "tuned.txt"], "--save tuned.txt: must end in .json"),
@@ -154,6 +156,7 @@ CONFIG = {"budget": {"name": "dcut"}}
     [
         (None, "no such file"),
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", "it must be an object with the keys config, state, tuned"),
         ('{"budget_policy": {}}', "is a learned state alone; give the policy's text, and this as --load-controller"),
         (json.dumps({"config": CONFIG, "more": 1}), "unknown key 'more'; allowed: config, state, tuned"),

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat
 from pydantic.dataclasses import dataclass
 
 from specsim.core import DrafterSpec, Outcome, StepContext
@@ -122,8 +122,8 @@ class EmaTiers(VerifyAll):
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.2
     interval: Annotated[int, Field(ge=1)] = 5
     warmup: Annotated[int, Field(ge=0)] = 10
-    up: float = 0.0
-    down: float | None = None
+    up: FiniteFloat = 0.0
+    down: FiniteFloat | None = None
     start: Annotated[int, Field(ge=0)] = 3
 
     timing: ClassVar[BudgetTiming] = "past"

@@ -26,8 +26,8 @@ class Tetris(DepthOption):
     Source: TETRIS (arXiv 2502.15197), greedy selection within a batch capacity.
     """
 
-    capacity: Annotated[int, Field(ge=0)] | None = None
-    per_request: Annotated[int, Field(ge=0)] = 3
+    capacity: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    per_request: Annotated[int, Field(ge=0, le=2**31 - 1)] = 3
     score: Score = "drawn_prob"
 
     timing: ClassVar[BudgetTiming] = "fixed"

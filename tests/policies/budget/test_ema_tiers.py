@@ -136,6 +136,12 @@ def test_tiers_in_disorder_are_refused(tiers, words, drafter):
         build_controller(f"ema_tiers:tiers={tiers}", [drafter()])
 
 
+@pytest.mark.parametrize("option", ["up=nan", "up=inf", "down=nan", "down=-inf"])
+def test_a_margin_that_is_no_number_is_refused(option, drafter):
+    with pytest.raises(InputError, match="finite number"):
+        build_controller(f"ema_tiers:{option}", [drafter()])
+
+
 def test_a_state_of_other_tiers_is_refused(drafter, context):
     learned = build_controller("ema_tiers", [drafter()])
     learned.choose(context)

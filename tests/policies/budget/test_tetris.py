@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from specsim.core import StepCost
+from specsim.errors import InputError
 from specsim.policies.build import build_controller
 
 CONFIDENCE = [[0.9, 0.8, 0.5], [0.6, 0.5, 0.9]]  # survivals .9 .72 .36 / .6 .3 .27
@@ -26,3 +27,9 @@ def test_the_capacity_goes_to_the_best_whatever_it_costs(options, num_verify, pr
     controller = build_controller(f"tetris{options}", [draft.drafter])
     for seconds in (np.ones(7), np.arange(1.0, 8.0) ** 4):
         assert controller.plan(draft, StepCost(seconds)).num_verify.tolist() == num_verify
+
+
+@pytest.mark.parametrize("option", ["capacity", "per_request"])
+def test_a_capacity_that_no_array_can_hold_is_refused(option, proposal):
+    with pytest.raises(InputError, match="less than or equal to"):
+        build_controller(f"tetris:{option}={10**25}", [proposal(CONFIDENCE).drafter])
