@@ -102,7 +102,7 @@ class ChangePoint:
     reward: RewardName = "accepted_fraction"
     false_alarm: Annotated[float, Field(gt=0, lt=1)] = 0.1
     explore: Annotated[float, Field(ge=0, le=1)] = 0.05
-    window: Annotated[int, Field(ge=1)] = 500
+    window: Annotated[int, Field(ge=1, le=2**31 - 1)] = 500
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ class Hedge:
     """
 
     num_arms: Annotated[int, Field(ge=1)]
-    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
+    rate: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = 0.5
     share: Annotated[float, Field(ge=0, lt=1)] = 1e-3
 
     full_information: ClassVar[bool] = True

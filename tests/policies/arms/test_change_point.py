@@ -128,3 +128,8 @@ def test_restarts_after_a_move_through_a_state_come_at_the_same_step(context, ou
     delays = [next(delay for delay in range(1, 50) if failed(one, outcome)) for one in (policy, moved)]
     assert delays[0] == delays[1]
     assert moved.state_dict() == policy.state_dict()
+
+
+def test_a_window_longer_than_any_run_is_refused():
+    with pytest.raises(InputError, match="less than or equal to"):
+        build_arms(PolicyConfig(name="change_point", options={"window": 10**25}), 2)

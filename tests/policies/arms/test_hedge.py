@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from specsim.core import Counterfactual
+from specsim.errors import InputError
 from specsim.policies.arms.hedge import Hedge
+from specsim.policies.build import build_arms
+from specsim.policies.config import PolicyConfig
 
 
 def telling(outcome, accepted, tested):
@@ -59,3 +62,8 @@ def test_arms_are_drawn_by_their_weights(context):
     rng = np.random.default_rng(3)
     drawn = np.bincount([policy.pull(context, rng) for _ in range(6000)], minlength=3) / 6000
     assert drawn == pytest.approx([0.6, 0.1, 0.3], abs=0.02)
+
+
+def test_a_rate_whose_exponential_overflows_is_refused():
+    with pytest.raises(InputError, match="less than or equal to"):
+        build_arms(PolicyConfig(name="hedge", options={"rate": 1e4}), 2)
