@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from specsim.study.regret.environment import Environment
 
 ARMS_PANEL = "Bernoulli arms"
+MOST_STEPS = 10**6
+MOST_SEEDS = 10**4
 TRACE_PANEL = "Arms of a trace"
 
 
@@ -87,12 +89,15 @@ def regret(
     draft_cost: options.DraftCosts = None,
     extrapolate: options.Extrapolate = None,
     cycles: Annotated[
-        int,
-        typer.Option("--cycles", metavar="N", help="Times every domain is served.", rich_help_panel=TRACE_PANEL),
-    ] = 2,
+        int | None,
+        typer.Option(
+            "--cycles", metavar="N", help="Times every domain is served (default: 2).", rich_help_panel=TRACE_PANEL
+        ),
+    ] = None,
     batch: Annotated[
-        int, typer.Option("--batch", metavar="N", help="Requests a step.", rich_help_panel=TRACE_PANEL)
-    ] = 1,
+        int | None,
+        typer.Option("--batch", metavar="N", help="Requests a step (default: 1).", rich_help_panel=TRACE_PANEL),
+    ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the page to this file.")] = None,
     out: Annotated[
         Path | None,
@@ -125,10 +130,12 @@ def regret(
         cost,
         draft_cost,
         bool(extrapolate),
-        cycles,
-        batch,
+        2 if cycles is None else cycles,
+        1 if batch is None else batch,
     )
     environments, notes = _environments(asked)
+    if trace is None and (cycles is not None or batch is not None or extrapolate):
+        raise InputError("--cycles, --batch and --extrapolate are about a trace: give --trace")
     options.check_file(html, "--html")
     options.check_folder(out, "--out")
     with progress_bar() as bar:
@@ -171,6 +178,8 @@ def _policies(texts: list[str]) -> list[PolicyConfig]:
 
 def _seeds(text: str) -> list[int]:
     found = options.numbers(text, "--seeds", int)
+    if "," not in text and found[0] > MOST_SEEDS:
+        raise InputError(f"--seeds {text}: allowed up to {MOST_SEEDS}, which play side by side in memory")
     seeds = found if "," in text else list(range(found[0]))
     if not seeds or min(seeds) < 0 or len(set(seeds)) != len(seeds):
         raise InputError(f"--seeds {text}: give a number of seeds from 1 on, or different ones with commas between")
@@ -181,6 +190,8 @@ def _environments(asked: Asked) -> tuple[list[Environment], list[str]]:
     """The environments, and what a reader must know of them."""
     from specsim.study.regret.bernoulli import COURSES, bernoulli
 
+    if asked.steps > MOST_STEPS:
+        raise InputError(f"--steps {asked.steps}: allowed up to {MOST_STEPS}, which are kept in memory for every seed")
     for option, value in (("--cycles", asked.cycles), ("--batch", asked.batch)):
         if value < 1:
             raise InputError(f"{option} {value}: allowed 1 or more")
