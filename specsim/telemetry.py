@@ -46,6 +46,7 @@ STEP_DTYPE = np.dtype(
         ("num_tested", np.int64),  # verified positions that met an accept test: accepted, or the first rejected
         ("num_accepted", np.int64),
         ("num_emitted", np.int64),
+        ("num_tokens_paid", np.int64),  # anchors and verified drafts, padded to the token bucket the step ran in
         ("prefill_tokens", np.int64),
         ("draft_seconds", np.float64),
         ("plan_seconds", np.float64),

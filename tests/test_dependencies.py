@@ -14,6 +14,7 @@ HEAVY = {"torch", "triton", "transformers", "accelerate", "safetensors", "gguf"}
 
 FORBIDDEN = {
     "policies": ("sim", "live"),
+    "serving": ("sim", "live"),
     "sim": ("live",),
     "live": ("sim",),
 }
@@ -155,6 +156,7 @@ def test_every_part_that_the_design_calls_light_is_among_those_imported():
         "cost",
         "trace",
         "policies",
+        "serving",
         "sim",
         "study",
         "report",

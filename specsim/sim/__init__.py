@@ -1,6 +1,6 @@
 """The simulator: SimPy replicas that replay recorded acceptance under a controller."""
 
-from specsim.sim.engine_config import EngineConfig
+from specsim.serving.engine_config import EngineConfig
 from specsim.sim.simulate import simulate
 from specsim.sim.workload import ClosedLoop, Gamma, Poisson, TraceArrivals, Workload
 

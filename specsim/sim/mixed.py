@@ -8,8 +8,8 @@ import numpy as np
 
 from specsim.core import Draft, DrafterSpec, Order, Score
 from specsim.cost import CostTable
+from specsim.serving.slots import Slots
 from specsim.sim.replay import Replay
-from specsim.sim.slots import Slots
 
 
 @dataclass(frozen=True, slots=True)

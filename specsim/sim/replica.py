@@ -12,13 +12,13 @@ import simpy
 from specsim.core import Counterfactual, Draft, DrafterSpec, Order, Outcome, StepContext, StepCost, StepSeconds
 from specsim.cost import CostTable
 from specsim.policies.controller import Controller
-from specsim.sim.catch_up import CatchUp
+from specsim.serving.catch_up import CatchUp
+from specsim.serving.scheduler import Scheduler
+from specsim.serving.slots import Request
+from specsim.serving.tally import Block, Tally, plan_hash
 from specsim.sim.events import STEP_END, WAKE_UP, Signal, Timed
 from specsim.sim.mixed import Mixer
 from specsim.sim.replay import Replay
-from specsim.sim.scheduler import Scheduler
-from specsim.sim.slots import Request
-from specsim.sim.tally import Block, Tally, plan_hash
 
 NONE = np.zeros(0, np.int64)
 
@@ -300,8 +300,9 @@ class Replica:
         tested = accepted + int(rejected.sum())
         return (
             step.started_at, self.index, batch, step.order.arm if step.order.depth else -1, step.order.depth, drafted,
-            verified, tested, accepted, emitted, sum(size for _, size in step.chunks), seconds.draft, seconds.plan,
-            seconds.verify, seconds.host, seconds.switch, seconds.prefill, self.scheduler.pool.used,
+            verified, tested, accepted, emitted, self.cost.tokens_paid(batch, batch + verified) if batch else 0,
+            sum(size for _, size in step.chunks), seconds.draft, seconds.plan, seconds.verify,
+            seconds.host, seconds.switch, seconds.prefill, self.scheduler.pool.used,
             batch + len(self.scheduler.prefilling), step.num_waiting, plan_hash(step.num_verify),
         )  # fmt: skip
 

@@ -11,14 +11,14 @@ import simpy
 from specsim.cost import CostTable
 from specsim.errors import InputError
 from specsim.policies.controller import Controller
-from specsim.sim.engine_config import EngineConfig
+from specsim.serving.engine_config import EngineConfig
+from specsim.serving.scheduler import Scheduler
+from specsim.serving.slots import Request
+from specsim.serving.tally import Tally
 from specsim.sim.events import ARRIVAL, Signal, Timed
 from specsim.sim.replay import Replay
 from specsim.sim.replica import Replica
 from specsim.sim.router import build_router
-from specsim.sim.scheduler import Scheduler
-from specsim.sim.slots import Request
-from specsim.sim.tally import Tally
 from specsim.sim.workload import POLICY_STREAM, ClosedLoop, TraceArrivals, Workload, request_order
 from specsim.telemetry import FINISH_REASONS, Run
 from specsim.trace import TraceLike

@@ -69,6 +69,7 @@ STEP_COLUMNS: tuple[Column, ...] = (
     Column("num_tested", pa.int64(), "verified drafts that met an accept test, 0 to num_verified"),
     Column("num_accepted", pa.int64(), "drafts accepted, 0 to num_tested"),
     Column("num_emitted", pa.int64(), "tokens committed, at least 0"),
+    Column("num_tokens_paid", pa.int64(), "anchors and verified drafts, padded to the step's token bucket, at least 0"),
     Column("prefill_tokens", pa.int64(), "prompt tokens computed in the step, at least 0"),
     Column("draft_seconds", pa.float64(), "seconds, at least 0"),
     Column("plan_seconds", pa.float64(), "seconds, at least 0"),

@@ -12,10 +12,10 @@ from specsim.cost.examples import linear_table
 from specsim.errors import InputError
 from specsim.policies.build import build_controller
 from specsim.policies.controller import Controller
+from specsim.serving.slots import Slots
 from specsim.sim import ClosedLoop, EngineConfig, simulate
 from specsim.sim.mixed import Mixer, common
 from specsim.sim.replay import Replay
-from specsim.sim.slots import Slots
 from tests.sim.hand_trace import HandRequest, HandTrace, drafter
 
 COST = linear_table(0.008, 0.0001, drafters={"deep": 0.004, "short": 0.001}, max_depth=4)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from specsim.cost.examples import linear_table
 from specsim.errors import InputError
 from specsim.policies.build import build_controller
+from specsim.serving.scheduler import Scheduler
+from specsim.serving.slots import Request
 from specsim.sim import ClosedLoop, EngineConfig, Poisson, TraceArrivals, simulate
-from specsim.sim.scheduler import Scheduler
-from specsim.sim.slots import Request
 from tests.sim.hand_trace import HandRequest, HandTrace
 
 COST = linear_table(0.01, 0.0001, drafters={"block": 0.001}, max_depth=4)

@@ -9,7 +9,7 @@ import numpy as np
 
 from specsim.core import DrafterSpec, Order, StepSeconds
 from specsim.histogram import LogHistogram
-from specsim.sim.slots import Request
+from specsim.serving.slots import Request
 from specsim.telemetry import REQUEST_DTYPE, STEP_DTYPE, Rows, StepTotals
 
 

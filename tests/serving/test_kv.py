@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.sim.kv import BlockPool
+from specsim.serving.kv import BlockPool
 
 
 def test_tokens_take_whole_blocks():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specsim.sim.catch_up import CatchUp
+from specsim.serving.catch_up import CatchUp
 
 
 def slots(*numbers):

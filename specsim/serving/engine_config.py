@@ -1,4 +1,4 @@
-"""The limits of one simulated replica, named as in vLLM."""
+"""The limits of one engine, simulated or live, named as in vLLM."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from collections import deque
 import numpy as np
 
 from specsim.errors import InputError
-from specsim.sim.engine_config import EngineConfig
-from specsim.sim.kv import BlockPool
-from specsim.sim.slots import Request, Slots
+from specsim.serving.engine_config import EngineConfig
+from specsim.serving.kv import BlockPool
+from specsim.serving.slots import Request, Slots
 
 
 class Scheduler:
