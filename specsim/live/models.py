@@ -17,6 +17,7 @@ from specsim.live.gguf import DEMO_MODEL, DEMO_NAME, convert_gguf, demo_model_fi
 logger = logging.getLogger(__name__)
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+LOAD_FORMATS = ("auto", "dummy")
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class LoadedModel:
     name            the model's name: of its directory, file or hub repository
     origin          where the weights come from, in words, with their terms when the source states them
     model           the transformers model, in eval mode, on `device`
-    tokenizer       its tokenizer
+    tokenizer       its tokenizer (None: random weights, which have none)
     device          where it runs
     dtype           one of DTYPES
     model_hash      sha256 of the weights as given (safetensors files in name order, or the GGUF file)
-    tokenizer_hash  sha256 of the tokenizer's full definition
+    tokenizer_hash  sha256 of the tokenizer's full definition (empty: it has none)
     """
 
     name: str
@@ -51,7 +52,7 @@ class LoadedModel:
     def stop_ids(self) -> tuple[int, ...]:
         """Token ids that end an output."""
         stop = getattr(self.model.generation_config, "eos_token_id", None)
-        if stop is None:
+        if stop is None and self.tokenizer is not None:
             stop = self.tokenizer.eos_token_id
         ids = stop if isinstance(stop, (list, tuple)) else [stop]
         return tuple(int(token) for token in ids if token is not None)
@@ -64,6 +65,7 @@ def load_model(
     device: str = "cpu",
     allow_remote_code: bool = False,
     allow_pickle: bool = False,
+    load_format: str = "auto",
 ) -> LoadedModel:
     """Load a causal language model and its tokenizer.
 
@@ -72,11 +74,22 @@ def load_model(
     device              a torch device, e.g. `cpu` or `cuda`
     allow_remote_code   run Python code shipped with the model (only for models you trust)
     allow_pickle        read weights that are not safetensors (only for models you trust)
+    load_format         one of LOAD_FORMATS: the weights as given, or random ones of the shape (see `load_dummy`)
     returns             the model in eval mode with its hashes
 
     Raises              InputError when the `live` extra, the model or its files are missing or refused
     """
     require_live()
+    if load_format not in LOAD_FORMATS:
+        raise InputError(f"load format {load_format!r}: must be one of {', '.join(LOAD_FORMATS)}")
+    if load_format == "dummy":
+        from specsim.live.dummy import load_dummy
+
+        if allow_remote_code or allow_pickle:
+            raise InputError(
+                f"{source}: random weights are read from no file and need no code of a model; leave out the permissions"
+            )
+        return load_dummy(source, dtype=dtype, device=device)
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r}: must be one of {', '.join(DTYPES)}")
     _check_device(device)
