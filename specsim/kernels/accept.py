@@ -33,7 +33,34 @@ def accept(candidates: Candidates, uniform: Array) -> Array:
     threshold = uniform
     if candidates.draft_law is not None:
         threshold = uniform * _prob_of(tokens, candidates.draft_law, verified, "draft", xp)
-    failed = xp.astype(~(threshold < target_prob), xp.int64)  # where nothing is verified both are 0
+    return leading(threshold < target_prob, xp)  # where nothing is verified both are 0
+
+
+def passes(uniform: Array, target_log_prob: Array, draft_log_prob: Array, xp: Any) -> Array:
+    """The same test in logarithms, where no probability underflows: log(uniform) + draft_log_prob < target_log_prob.
+
+    Evaluated as log(uniform) < target_log_prob - draft_log_prob: the sum would swallow the logarithm of a uniform near
+    1, and reject where the laws agree. A draft log probability of NaN fails.
+
+    uniform          float, in [0, 1)
+    target_log_prob  float of that shape, -inf where the target never emits the token
+    draft_log_prob   float of that shape
+    returns          bool of that shape
+    """
+    sure = xp.where(uniform > 0.0, uniform, 1.0)
+    log_uniform = xp.where(uniform > 0.0, xp.log(sure), -xp.inf)
+    possible = target_log_prob > -xp.inf
+    margin = xp.where(possible, target_log_prob, 0.0) - draft_log_prob
+    return log_uniform < xp.where(possible, margin, -xp.inf)
+
+
+def leading(passed: Array, xp: Any) -> Array:
+    """How many tests pass before the first that fails.
+
+    passed   [B, D] bool
+    returns  [B] int64
+    """
+    failed = xp.astype(~passed, xp.int64)
     return xp.sum(xp.astype(xp.cumulative_sum(failed, axis=1) == 0, xp.int64), axis=1)
 
 

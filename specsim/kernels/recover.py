@@ -10,8 +10,8 @@ from specsim.core import Array
 from specsim.kernels.candidates import Candidates, refuse_nan
 
 ROUNDING = 4.0
-"""Target and draft that differ by no more than this many units of relative rounding are the same number: their
-difference is noise, and a draw from noise is a draw from an arbitrary token."""
+"""Target and draft that differ by no more than this many units of rounding are the same number: their difference is
+noise, and a draw from noise is a draw from an arbitrary token."""
 
 
 def recover(candidates: Candidates, num_accepted: Array, uniform: Array) -> Array:
@@ -41,11 +41,24 @@ def recovery_weights(candidates: Candidates, num_accepted: Array) -> Array:
     target = _at(num_accepted, candidates.target_law, xp.ones_like(rejected), "target", xp)
     if candidates.tokens.shape[1] == 0:
         return target
-    excess = target - _rejected_law(candidates, num_accepted, rejected, target, xp)
-    real = excess > ROUNDING * xp.finfo(target.dtype).eps * target
-    residual = xp.where(real, excess, 0.0)
-    # Equal laws reject nothing. Where rounding, or an injected uniform, rejects all the same, nothing is left.
-    return xp.where(xp.any(real, axis=1)[:, None], residual, target)
+    return residual(target, _rejected_law(candidates, num_accepted, rejected, target, xp), xp)
+
+
+def residual(target: Array, draft: Array, xp: Any) -> Array:
+    """max(target - draft, 0), or the target where nothing but rounding is left of it.
+
+    target   [B, V] float, probabilities
+    draft    [B, V] float, probabilities; zeros leave the target
+    returns  [B, V] float, at least 0, not normalised
+
+    A probability may come from a logarithm, whose rounding is relative to the logarithm: the smaller the probability,
+    the coarser. Equal laws reject nothing; where rounding, or an injected uniform, rejects all the same, nothing is
+    left.
+    """
+    excess = target - draft
+    logarithm = xp.log(xp.where(target > 0.0, target, 1.0))
+    real = excess > ROUNDING * xp.finfo(target.dtype).eps * (1.0 - logarithm) * target
+    return xp.where(xp.any(real, axis=1)[:, None], xp.where(real, excess, 0.0), target)
 
 
 def draw(weights: Array, uniform: Array) -> Array:
@@ -55,11 +68,12 @@ def draw(weights: Array, uniform: Array) -> Array:
     uniform  [B] float, in [0, 1)
     returns  [B] int64, never a token of weight 0
 
-    A parallel scan may round differently at each position, and rise where nothing was added, even at the end. So only
-    tokens that weigh something are drawn, and where none of them exceeds the share, the last of them.
+    Summed in float64: over a vocabulary of 150,000 a float32 sum is off by more than most tokens weigh. A parallel scan
+    may round differently at each position, and rise where nothing was added, even at the end. So only tokens that weigh
+    something are drawn, and where none of them exceeds the share, the last of them.
     """
     xp = array_namespace(weights)
-    sums = xp.cumulative_sum(weights, axis=1)
+    sums = xp.cumulative_sum(xp.astype(weights, xp.float64), axis=1)
     share = uniform * sums[:, -1]
     weighs = weights > 0.0
     exceeds = weighs & (sums > share[:, None])
