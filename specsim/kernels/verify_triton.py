@@ -117,8 +117,8 @@ def _draw(
         weights = tl.exp(tempered(value, largest, heat))
         tl.store(target + cell, (chunk * CHUNK + inverse(weights, share, each, CHUNK)).to(tl.int64))
     else:
-        token = tl.load(best + cell * chunks + chosen, mask=lawful, other=-1)
-        tl.store(target + cell, token.to(tl.int64))
+        greedy = tl.load(best + cell * chunks + chosen, mask=lawful, other=-1)
+        tl.store(target + cell, greedy.to(tl.int64))
 
 
 @triton.jit(do_not_specialize=["depth"])
