@@ -19,6 +19,7 @@ from specsim.cli.record import record
 from specsim.cli.regret import regret
 from specsim.cli.schema import schema
 from specsim.cli.simulate import simulate
+from specsim.cli.timeline import timeline
 from specsim.cli.tune import tune
 from specsim.errors import InputError
 
@@ -59,6 +60,7 @@ app.command()(tune)
 app.command()(policies)
 app.command()(record)
 app.command()(profile)
+app.command()(timeline)
 app.add_typer(cost.app, name="cost")
 app.add_typer(trace.app, name="trace")
 app.command()(schema)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from specsim.errors import InputError
-from specsim.live.extra import require_live
 from specsim.live.models import DTYPES, LoadedModel, _check_device, _check_rewindable
 from specsim.live.shapes import find_shape
 
 SEED = 0
+MODULES = ("torch", "transformers", "accelerate")
+"""What building a model needs of the extra `live`: none of what reads weights."""
+
 HASH_PREFIX = f"specsim random weights, seed {SEED}\n"
 """Hashed before the shape, so that no hash is that of real weights, nor of a bare file."""
 
@@ -31,7 +34,11 @@ def load_dummy(source: str, *, dtype: str = "float32", device: str = "cpu") -> L
     Raises   InputError when the shape is unknown, malformed, needs code of its own, has layers that cannot be
              rewound, or does not fit into the device's memory
     """
-    require_live()
+    missing = [name for name in MODULES if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"building a model needs {', '.join(missing)}, not installed; remedy: pip install 'specsim-llm[live]'"
+        )
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r}: must be one of {', '.join(DTYPES)}")
     _check_device(device)

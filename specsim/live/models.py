@@ -79,7 +79,6 @@ def load_model(
 
     Raises              InputError when the `live` extra, the model or its files are missing or refused
     """
-    require_live()
     if load_format not in LOAD_FORMATS:
         raise InputError(f"load format {load_format!r}: must be one of {', '.join(LOAD_FORMATS)}")
     if load_format == "dummy":
@@ -90,6 +89,7 @@ def load_model(
                 f"{source}: random weights are read from no file and need no code of a model; leave out the permissions"
             )
         return load_dummy(source, dtype=dtype, device=device)
+    require_live()
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r}: must be one of {', '.join(DTYPES)}")
     _check_device(device)
