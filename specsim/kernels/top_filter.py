@@ -26,7 +26,7 @@ def top_filter(logits: Array, top_k: Array, top_p: Array, temperature: Array | N
 
     Temperature, then k, then p, as vLLM and transformers do. Tokens level with the k-th are all kept, as both do.
     Where the nucleus ends among tokens level with each other, all of them are kept too: those libraries cut between
-    equals by where a sort left them, which no device repeats for another. A row of NaN keeps nothing.
+    equals by where a sort left them, which no device repeats for another. NaN stays, for verification to find.
 
     Source: Fan et al. (arXiv 1805.04833), top-k; Holtzman et al. (arXiv 1904.09751), nucleus sampling.
     """
@@ -44,7 +44,8 @@ def top_filter(logits: Array, top_k: Array, top_p: Array, temperature: Array | N
     last = xp.where(all_kept, vocabulary, top_k) - 1
     least = xp.take_along_axis(ranked, last[:, None], axis=1)
     least = xp.where((top_p < 1.0)[:, None], _nucleus_edge(ranked, least, top_p, xp), least)
-    return xp.where(value >= least, logits, xp.asarray(-xp.inf, dtype=logits.dtype, device=logits.device))
+    out = xp.asarray(-xp.inf, dtype=logits.dtype, device=logits.device)
+    return xp.where(value < least, out, logits)
 
 
 def _nucleus_edge(ranked: Array, least: Array, top_p: Array, xp: Any) -> Array:
