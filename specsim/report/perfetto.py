@@ -55,6 +55,7 @@ def timeline(steps: np.ndarray, drafters: Sequence[DrafterSpec], requests: np.nd
     drafters    the arms, index = arm
     requests    finished requests, records of telemetry.REQUEST_DTYPE; instants that are unknown are NaN (None: none)
     returns     a JSON object whose `traceEvents` are in order of time, metadata first
+    Raises      ValueError when an instant or a duration of a step is not finite
     """
     names = [*(spec.name for spec in drafters), "plain"]  # arm -1 is the last
     replicas = {int(replica) for replica in np.unique(steps["replica"])}
@@ -85,7 +86,7 @@ def write_timeline(
     path = Path(path)
     content = timeline(steps, drafters, requests)
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(content, allow_nan=False, separators=(",", ":")), encoding="utf-8")
+    partial.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
     os.replace(partial, path)
     return len(content["traceEvents"])
 
@@ -129,6 +130,8 @@ def _edges(steps: np.ndarray) -> np.ndarray:
     No step runs into the next: slices of one track must not overlap, and sums of floats may by a nanosecond.
     """
     seconds = np.stack([steps["started_at"], *(steps[f"{phase}_seconds"] for phase in PHASES)], axis=1)
+    if not np.isfinite(seconds).all():
+        raise ValueError(f"step {int(np.argmin(np.isfinite(seconds).all(axis=1)))}: its seconds must be finite")
     edges: np.ndarray = np.rint(np.cumsum(seconds, axis=1) * 1e9).astype(np.int64)
     edges[:-1] = np.minimum(edges[:-1], edges[1:, :1])
     return edges

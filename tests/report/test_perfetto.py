@@ -218,6 +218,23 @@ def test_of_a_request_that_is_known_to_have_arrived_only_the_arrival_is_shown():
     assert arrivals == [("request 7 arrives", 0.25e6), ("request 7 arrives", 0.5e6)]
 
 
+def test_a_replica_that_ran_no_step_still_has_a_name():
+    events = timeline(one_step(), DRAFTERS, some_requests())["traceEvents"]
+    assert {e["pid"] for e in events if e["name"] == "process_name"} == {1, 2}
+
+
+def test_what_no_viewer_can_read_is_not_written(tmp_path):
+    steps = one_step()
+    requests = some_requests()
+    steps["started_at"] = 0.0
+    content = timeline(steps, DRAFTERS, requests)
+    assert "NaN" not in json.dumps(content)
+    steps["verify_seconds"] = np.nan
+    with pytest.raises(ValueError, match="finite"):
+        write_timeline(tmp_path / "timeline.json", steps, DRAFTERS)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_processes_and_tracks_have_names_and_an_order():
     events = timeline(run_of_steps(np.random.default_rng(2)), DRAFTERS)["traceEvents"]
     named = {(e["name"], e["pid"], e["tid"]): e["args"] for e in events if e["ph"] == "M"}
