@@ -94,7 +94,7 @@ def _pack(
 
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside, fed = row < size, row < total
-    before = (ends[None, :] <= row[:, None]) & real[None, :]
+    before = ends[None, :] <= row[:, None]  # requests there are not end where the last one does, as `fed` does
     request = tl.sum(before.to(tl.int32), 1)
     first = tl.max(tl.where(before, ends[None, :], 0), 1)
     slot = tl.load(slots + request, mask=fed, other=0)
