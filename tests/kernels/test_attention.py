@@ -357,19 +357,21 @@ def test_the_twin_stores_bit_for_bit_what_the_definition_stores(shape, dtype, tw
     assert torch.equal(pools, expected)
 
 
-def test_strided_keys_go_into_strided_pools(twin, device):
+def test_strided_keys_go_into_a_strided_pool_beside_plain_values(twin, device):
     key, value, pools, index = stored()
     wanted = wanted_pools(key, value, pools, index)
 
     def view(array):
         return torch.asarray(np.ascontiguousarray(np.moveaxis(array, -2, 0)), device=device).movedim(0, -2)
 
-    both = torch.stack([view(pools[0]), view(pools[1])], dim=-1)  # keys and values side by side
+    key_pool = torch.stack([view(pools[0])] * 2, dim=-1)[..., 1]
+    index, plain = torch.asarray(index, device=device), torch.asarray(value, device=device)
     for store in (definition.store_kv, twin.store_kv):
-        both.fill_(-7.0)
-        store(view(key), view(value), both[..., 0], both[..., 1], torch.asarray(index, device=device))
-        assert both[..., 0].cpu().numpy().tobytes() == wanted[0].tobytes()
-        assert both[..., 1].cpu().numpy().tobytes() == wanted[1].tobytes()
+        key_pool.fill_(-7.0)
+        value_pool = torch.asarray(pools[1].copy(), device=device)
+        store(view(key), plain, key_pool, value_pool, index)
+        assert key_pool.cpu().numpy().tobytes() == wanted[0].tobytes()
+        assert value_pool.cpu().numpy().tobytes() == wanted[1].tobytes()
 
 
 def test_calls_are_counted_by_name(twin, device):
