@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = {"torch", "triton", "transformers", "accelerate", "safetensors", "gguf"}
+HEAVY = {"torch", "triton", "transformers", "accelerate", "safetensors", "gguf", "prometheus_client"}
 """What only the extra `live` installs."""
 
 FORBIDDEN = {

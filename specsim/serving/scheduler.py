@@ -23,13 +23,14 @@ class Scheduler:
     config      limits
     num_slots   most running requests
     lookahead   deepest draft; each decode reserves room for lookahead + 1 tokens
+    pool        the KV blocks (None: counted only, as a simulator needs)
     """
 
-    def __init__(self, config: EngineConfig, num_slots: int, lookahead: int) -> None:
+    def __init__(self, config: EngineConfig, num_slots: int, lookahead: int, pool: BlockPool | None = None) -> None:
         self.config = config
         self.lookahead = lookahead
         self.slots = Slots(num_slots)
-        self.pool = BlockPool(config.num_kv_blocks, config.block_size, num_slots)
+        self.pool = BlockPool(config.num_kv_blocks, config.block_size, num_slots) if pool is None else pool
         self.waiting: deque[Request] = deque()
         self.running: list[int] = []  # slots in order of admission, prefilling ones included
         self.prefilling: list[int] = []  # the part of `running` whose prompt is unfinished

@@ -14,12 +14,13 @@ from specsim.policies.controller import Controller
 from specsim.serving.engine_config import EngineConfig
 from specsim.serving.scheduler import Scheduler
 from specsim.serving.slots import Request
+from specsim.serving.streams import policy_rng
 from specsim.serving.tally import Tally
 from specsim.sim.events import ARRIVAL, Signal, Timed
 from specsim.sim.replay import Replay
 from specsim.sim.replica import Replica
 from specsim.sim.router import build_router
-from specsim.sim.workload import POLICY_STREAM, ClosedLoop, TraceArrivals, Workload, request_order
+from specsim.sim.workload import ClosedLoop, TraceArrivals, Workload, request_order
 from specsim.telemetry import FINISH_REASONS, Run
 from specsim.trace import TraceLike
 
@@ -111,7 +112,7 @@ class Simulation:
             self.cost,
             self.controller if index == 0 else copy.deepcopy(self.controller),
             self.tally,
-            np.random.default_rng([self.seed, POLICY_STREAM, index]),
+            policy_rng(self.seed, index),
             self._finished,
         )
 

@@ -9,12 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from specsim.errors import InputError
-
-ORDER_STREAM = 1
-ARRIVAL_STREAM = 2
-POLICY_STREAM = 3
-"""Independent random streams of one seed: the order of requests and their arrivals never depend on the
-policy, so every policy of a study meets the same requests at the same instants."""
+from specsim.serving.streams import ARRIVAL_STREAM, ORDER_STREAM
 
 
 def request_order(num_available: int, seed: int) -> Iterator[int]:

@@ -1,0 +1,52 @@
+"""What of an accepted block a request really emits: it may end inside the block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specsim.live.requests import LiveRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What one step brought each of B requests.
+
+    num_accepted  [B] int64, drafts that are in the output
+    num_emitted   [B] int64, tokens committed
+    stopped       [B] bool, whether a stop token or a stop text ended the output
+    """
+
+    num_accepted: np.ndarray
+    num_emitted: np.ndarray
+    stopped: np.ndarray
+
+
+def cut_blocks(
+    blocks: np.ndarray, num_accepted: np.ndarray, room: np.ndarray, stop_ids: np.ndarray, requests: list[LiveRequest]
+) -> Emission:
+    """Where each block ends: at the first stop token, at a stop text, or at the request's limit, whichever is first.
+
+    blocks        [B, D + 1] int64, accepted drafts, then the token that follows them; what lies behind is not read
+    num_accepted  [B] int64, -1 for a request that failed and emits nothing
+    room          [B] int64, tokens the request may still emit, at least 1
+    stop_ids      the model's stop tokens
+    requests      the requests, whose text grows by what is emitted
+    """
+    num_emitted = np.minimum(num_accepted + 1, room)
+    eos = np.array([not request.params.ignore_eos for request in requests], bool)
+    places = np.arange(blocks.shape[1])
+    stops = np.isin(blocks, stop_ids) & (places < num_emitted[:, None]) & eos[:, None]
+    stopped = stops.any(axis=1)
+    num_emitted = np.where(stopped, stops.argmax(axis=1) + 1, num_emitted)
+    for row, request in enumerate(requests):
+        if request.detokenizer is None:
+            continue
+        for place in range(int(num_emitted[row])):
+            if stopped[row] and place + 1 == num_emitted[row]:
+                break  # the stop token has no text
+            if request.detokenizer.add(int(blocks[row, place])):
+                num_emitted[row], stopped[row] = place + 1, True
+                break
+    return Emission(np.clip(num_accepted, 0, num_emitted), num_emitted, stopped)

@@ -1,0 +1,205 @@
+"""The end of a step: tokens are emitted, requests end, telemetry is written, the controller learns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from specsim.core import Outcome, StepSeconds
+from specsim.kernels.verify import Verdict
+from specsim.live.commit import Emission, cut_blocks
+from specsim.live.requests import LiveRequest
+from specsim.live.step import Step
+from specsim.live.verifier import FirstTokens
+from specsim.serving.catch_up import CatchUp
+from specsim.serving.tally import Block, plan_hash
+
+if TYPE_CHECKING:
+    from specsim.live.engine import Engine
+
+NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class HostVerdict:
+    """A `Verdict` on the host, [B] int64 numpy each."""
+
+    num_accepted: np.ndarray
+    next_token: np.ndarray
+    faulty: np.ndarray
+
+
+class Committer:
+    """Ends an engine's steps.
+
+    engine    whose
+    catch_up  what idle drafters missed
+    """
+
+    def __init__(self, engine: Engine, catch_up: CatchUp) -> None:
+        self._engine, self._catch_up = engine, catch_up
+        self._scheduler, self._slots = engine.scheduler, engine.scheduler.slots
+        self._stop_ids = np.array(engine.setup.target.stop_ids, np.int64)
+
+    def commit(self, step: Step, verdict: Verdict | None, first: FirstTokens | None) -> float:
+        """Bring the step to the host, emit its tokens, finish what ended, and let the controller learn.
+
+        returns  the instant of the commit, seconds
+        """
+        judged = None if verdict is None else self._to_host(step, verdict)
+        begun = None if first is None else _host(first.verdict)
+        emission = None if judged is None else self._emission(step, judged)
+        seconds = self._seconds(step)
+        now = step.started_at + seconds.total
+        emitted = 0
+        if emission is not None:
+            emitted = self._advance(step, emission, now)
+            self._engine.controller.observe(self._outcome(step, emission, seconds))
+        self._engine.tally.step(step.order, seconds, len(step.slots), emitted, self._scheduler.pool.used)
+        self._engine.announce(self._row(step, emission, seconds, emitted), step, emission)
+        for slot, size in step.chunks:
+            self._slots.computed[slot] += size
+        if first is not None and begun is not None:
+            self._begin_decoding(first.slots, begun, now)
+        if emission is not None and judged is not None:
+            self._end_or_tell_all(step, emission, judged, now)
+        return now
+
+    def _to_host(self, step: Step, verdict: Verdict) -> HostVerdict:
+        """Copy what the host needs: the verdict, and the plan and what it was made from."""
+        assert step.num_verify is not None
+        counts = torch.stack([verdict.num_accepted, verdict.next_token, verdict.faulty, step.num_verify]).cpu().numpy()
+        step.verified = counts[3]
+        if step.draft is not None and step.device_tokens is not None:
+            step.tokens = step.device_tokens.cpu().numpy()
+            step.scores = {name: values.cpu().numpy() for name, values in step.draft.scores.items()}
+            step.seen = replace(step.draft, num_drafts=step.draft.num_drafts.cpu().numpy(), scores=step.scores)
+        return HostVerdict(counts[0], counts[1], counts[2])
+
+    def _emission(self, step: Step, judged: HostVerdict) -> Emission:
+        """The tokens of each request, cut where it ends."""
+        requests = [self._request(slot) for slot in step.slots.tolist()]
+        depth = step.tokens.shape[1]
+        step.blocks = np.zeros((len(requests), depth + 1), np.int64)
+        if depth:
+            step.blocks[:, :depth] = step.tokens
+        accepted = np.where(judged.faulty >= 0, -1, judged.num_accepted)
+        sound = np.flatnonzero(accepted >= 0)
+        step.blocks[sound, accepted[sound]] = judged.next_token[sound]
+        room = self._slots.limit[step.slots] - self._slots.emitted[step.slots]
+        return cut_blocks(step.blocks, accepted, room, self._stop_ids, requests)
+
+    def _seconds(self, step: Step) -> StepSeconds:
+        """Phases as measured; the host's share is what is left of the whole step.
+
+        Prompts are computed in the same pass as drafts: the pass is shared out by tokens.
+        """
+        clock = self._engine.clock
+        found = clock.seconds()
+        total = max(clock.now() - step.started_at, 0.0)
+        passed = found.get("verify", 0.0)
+        prompts = sum(size for _, size in step.chunks)
+        prefill = passed * prompts / max(prompts + len(step.slots) + step.budget, 1)
+        phases = StepSeconds(
+            draft=found.get("draft", 0.0), plan=found.get("plan", 0.0), verify=passed - prefill,
+            switch=found.get("switch", 0.0), prefill=prefill,
+        )  # fmt: skip
+        return replace(phases, host=max(total - phases.total, 0.0))
+
+    def _advance(self, step: Step, emission: Emission, now: float) -> int:
+        """Move every request on by what it emitted; tokens of all."""
+        slots, state = step.slots, self._slots
+        gaps = now - state.last_emit_at[slots]
+        state.last_emit_at[slots] = now
+        state.emitted[slots] += emission.num_emitted
+        state.length[slots] += emission.num_emitted
+        state.num_steps[slots] += 1
+        emitted = int(emission.num_emitted.sum())
+        self._scheduler.total_length += emitted
+        for row, slot in enumerate(slots.tolist()):
+            self._request(slot).token_ids.extend(step.blocks[row, : emission.num_emitted[row]].tolist())
+        arm, num_drafts = (-1, NONE) if step.seen is None else (step.order.arm, step.seen.num_drafts)
+        block = Block(num_drafts, step.verified, emission.num_accepted, emission.num_emitted)
+        self._engine.tally.decode(arm, block, gaps)
+        return emitted
+
+    def _outcome(self, step: Step, emission: Emission, seconds: StepSeconds) -> Outcome:
+        assert step.context is not None
+        return Outcome(
+            step.order, step.seen, step.verified, emission.num_accepted, emission.num_emitted, seconds,
+            step.context.domains, None, step.context.requests,
+        )  # fmt: skip
+
+    def _row(self, step: Step, emission: Emission | None, seconds: StepSeconds, emitted: int) -> tuple[float, ...]:
+        """The step's record, in the order of `telemetry.STEP_DTYPE`."""
+        drafted = 0 if step.seen is None else int(step.seen.num_drafts.sum())
+        accepted = tested = 0
+        if emission is not None:
+            accepted = int(emission.num_accepted.sum())
+            rejected = (emission.num_accepted < step.verified) & (emission.num_emitted > emission.num_accepted)
+            tested = accepted + int(rejected.sum())
+        return (
+            step.started_at, 0, len(step.slots), step.order.arm if step.order.depth else -1, step.order.depth, drafted,
+            step.budget, tested, accepted, emitted, step.paid, sum(size for _, size in step.chunks),
+            seconds.draft, seconds.plan, seconds.verify, seconds.host, seconds.switch, seconds.prefill,
+            self._scheduler.pool.used, len(self._scheduler.running), step.num_waiting, plan_hash(step.verified),
+        )  # fmt: skip
+
+    def _begin_decoding(self, slots: np.ndarray, begun: HostVerdict, now: float) -> None:
+        """Prompts are complete: their last position yields a token."""
+        state = self._slots
+        for row, slot in enumerate(slots.tolist()):
+            request = self._request(slot)
+            if begun.faulty[row] >= 0:
+                self._fail(slot, int(state.emitted[slot]), now)
+                continue
+            room = state.limit[slot : slot + 1] - state.emitted[slot]
+            block = begun.next_token[row : row + 1, None]
+            emission = cut_blocks(block, np.zeros(1, np.int64), room, self._stop_ids, [request])
+            state.emitted[slot] += 1
+            state.length[slot] += 1
+            state.last_emit_at[slot] = now
+            self._engine.tally.totals.num_first += 1
+            if np.isnan(request.first_token_at):
+                request.first_token_at = now
+            state.first_emit_at[slot] = request.first_token_at
+            request.token_ids.append(int(block[0, 0]))
+            self._scheduler.finish_prefill(slot)
+            self._catch_up.join()
+            self._end_or_tell(slot, bool(emission.stopped[0]), now)
+
+    def _end_or_tell_all(self, step: Step, emission: Emission, judged: HostVerdict, now: float) -> None:
+        for row, slot in enumerate(step.slots.tolist()):
+            if judged.faulty[row] >= 0:
+                self._fail(slot, int(self._slots.emitted[slot] + judged.faulty[row]), now)
+            else:
+                self._end_or_tell(slot, bool(emission.stopped[row]), now)
+
+    def _end_or_tell(self, slot: int, stopped: bool, now: float) -> None:
+        request, state = self._request(slot), self._slots
+        if not stopped and state.emitted[slot] < state.limit[slot]:
+            request.tell()
+            return
+        request.finishes_by_stop, request.status = stopped, "finished"
+        request.num_emitted, request.num_steps = int(state.emitted[slot]), int(state.num_steps[slot])
+        self._engine.end(request, slot, now)
+
+    def _fail(self, slot: int, position: int, now: float) -> None:
+        """One request has no law any more; the others go on."""
+        request = self._request(slot)
+        request.error = f"request {request.request_id}: the law at output position {position} holds NaN"
+        request.status = "failed"
+        self._engine.end(request, slot, now)
+
+    def _request(self, slot: int) -> LiveRequest:
+        request = self._slots.request(slot)
+        assert isinstance(request, LiveRequest)
+        return request
+
+
+def _host(verdict: Verdict) -> HostVerdict:
+    columns = torch.stack([verdict.num_accepted, verdict.next_token, verdict.faulty]).cpu().numpy()
+    return HostVerdict(columns[0], columns[1], columns[2])

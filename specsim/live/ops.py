@@ -1,0 +1,71 @@
+"""Which implementation of each operation an engine uses: chosen once, by device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ops:
+    """The operations of one device.
+
+    name      `definitions` or `triton`
+    pack      see `kernels.pack.pack`
+    store_kv  see `kernels.attention.store_kv`
+    prepare   what all layers of a pass share: (packed, table [R, M], block_size)
+    attend    (query [N, Hq, d], key_pool, value_pool, what `prepare` returned, scale) -> [N, Hq, d]; defined by
+              `kernels.attention.ragged_paged_attention`
+    verify    see `kernels.verify.verify`: (logits, rows, proposal, sampling) -> Verdict
+    plan      D-cut's plan by a kernel of its own (None: the policy's own array code)
+    """
+
+    name: str
+    pack: Callable[..., Any]
+    store_kv: Callable[..., None]
+    prepare: Callable[..., Any]
+    attend: Callable[..., torch.Tensor]
+    verify: Callable[..., Any]
+    plan: Callable[..., Any] | None
+
+
+def choose_ops(device: str | torch.device) -> Ops:
+    """Triton's twins on CUDA, the definitions elsewhere."""
+    ops = _triton() if torch.device(device).type == "cuda" else _definitions()
+    logger.info("operations on %s: %s", device, ops.name)
+    return ops
+
+
+def _definitions() -> Ops:
+    from specsim.kernels.pack import pack
+    from specsim.kernels.verify import verify
+    from specsim.live.cpu_attention import attend, prepare, store_kv
+
+    return Ops("definitions", pack, store_kv, prepare, attend, verify, None)
+
+
+def _triton() -> Ops:
+    from specsim.kernels import attention_triton, dcut_triton, pack_triton, verify_triton
+
+    def prepare(packed: Any, table: Any, block_size: int) -> Any:
+        return table, packed.query_start, packed.context
+
+    def attend(query: Any, key_pool: Any, value_pool: Any, shared: Any, scale: float) -> Any:
+        table, query_start, context = shared
+        return attention_triton.ragged_paged_attention(query, key_pool, value_pool, table, query_start, context, scale)
+
+    return Ops(
+        name="triton",
+        pack=pack_triton.pack,
+        store_kv=attention_triton.store_kv,
+        prepare=prepare,
+        attend=attend,
+        verify=verify_triton.verify,
+        plan=dcut_triton.plan,
+    )

@@ -1,0 +1,110 @@
+"""The paged KV cache: blocks of key and value pools, and which request holds which.
+
+A request's tokens beyond its committed length may be stale: they are written before they are read, since the pass that
+feeds a position writes it first. So taking back rejected drafts is free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from specsim.serving.kv import BlockPool
+
+PADDING_BLOCK = 0
+"""Never handed out: rows that pad a token bucket write here."""
+
+
+class AddressedPool(BlockPool):
+    """Blocks by number: what the scheduler reserves for a slot is also handed out.
+
+    num_blocks  blocks in all, the padding block not counted
+    block_size  tokens a block
+    num_slots   slots
+    max_tokens  most tokens of one slot
+    device      where the table is read by passes
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, num_slots: int, max_tokens: int, device: Any) -> None:
+        super().__init__(num_blocks, block_size, num_slots)
+        self.table = np.zeros((num_slots, self.blocks_for(max_tokens)), np.int64)
+        self._device_table = torch.zeros(self.table.shape, dtype=torch.int64, device=device)
+        self._free = list(range(num_blocks, PADDING_BLOCK, -1))
+        self._given = [0] * num_slots
+        self._stale = False
+
+    def reserve_all(self, slots: np.ndarray, num_tokens: np.ndarray) -> bool:
+        """See `BlockPool.reserve_all`."""
+        before = self.used
+        if not super().reserve_all(slots, num_tokens):
+            return False
+        if self.used != before:
+            for slot in slots.tolist():
+                self._hand_out(slot)
+        return True
+
+    def reserve(self, slot: int, num_tokens: int) -> bool:
+        """See `BlockPool.reserve`."""
+        if not super().reserve(slot, num_tokens):
+            return False
+        self._hand_out(slot)
+        return True
+
+    def release(self, slot: int) -> None:
+        """See `BlockPool.release`."""
+        self._free.extend(self.table[slot, : self._given[slot]].tolist()[::-1])
+        self.table[slot] = PADDING_BLOCK
+        self._given[slot] = 0
+        self._stale = True
+        super().release(slot)
+
+    def blocks_of(self, slot: int) -> list[int]:
+        """Numbers of the blocks a slot holds."""
+        return [int(block) for block in self.table[slot, : self._given[slot]]]
+
+    def device_table(self) -> torch.Tensor:
+        """[slots, blocks] int64, brought up to date; always the same tensor, so that captured graphs may read it."""
+        if self._stale:
+            self._device_table.copy_(torch.from_numpy(self.table), non_blocking=True)
+            self._stale = False
+        return self._device_table
+
+    def _hand_out(self, slot: int) -> None:
+        given, held = self._given[slot], int(self.held[slot])
+        if given < held:
+            for place in range(given, held):
+                self.table[slot, place] = self._free.pop()
+            self._given[slot] = held
+            self._stale = True
+
+
+class PagedKV:
+    """Key and value pools of every layer of one model.
+
+    config      the model's text configuration
+    num_blocks  blocks in all, the padding block not counted
+    block_size  tokens a block
+    """
+
+    def __init__(self, config: Any, num_blocks: int, block_size: int, dtype: torch.dtype, device: Any) -> None:
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        shape = (num_blocks + 1, block_size, heads, head_dim)
+        self.block_size = block_size
+        # Zeros, not empty: masked positions still meet the values in a product, and there NaN would stay NaN.
+        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+
+    def scrub(self, blocks: list[int]) -> None:
+        """Forget what blocks hold: a request that failed may have left NaN there."""
+        for pool in (*self.keys, *self.values):
+            pool[blocks] = 0
+
+    @staticmethod
+    def bytes_per_block(config: Any, block_size: int, dtype: torch.dtype) -> int:
+        """Device memory of one block in all layers."""
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        return 2 * config.num_hidden_layers * block_size * heads * head_dim * dtype.itemsize

@@ -1,0 +1,187 @@
+"""The five verbs of one live step: draft, plan, verify, accept, commit.
+
+It mirrors the simulated replica decision by decision, and shares with it who runs (`serving.Scheduler`), what an idle
+drafter missed (`serving.CatchUp`) and what a step costs (`cost.CostTable`), so that a run's telemetry can be replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from specsim.core import Draft, DrafterSpec, StepContext, StepCost
+from specsim.live.committer import Committer
+from specsim.live.costs import DeviceCosts
+from specsim.live.drafters.batch import DraftBatch, Drafted
+from specsim.live.requests import LiveRequest
+from specsim.live.step import Step
+from specsim.live.verifier import Verifier
+from specsim.serving.catch_up import CatchUp
+from specsim.serving.streams import policy_rng
+
+if TYPE_CHECKING:
+    from specsim.live.engine import Engine
+
+
+class Stepper:
+    """Takes an engine's steps.
+
+    engine  whose
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.setup, self.scheduler, self.controller = engine.setup, engine.scheduler, engine.controller
+        self.state, self.clock, self.cost = engine.setup.state, engine.clock, engine.cost
+        self.step_index = 0
+        self._decisions = 0
+        self._rng = policy_rng(engine.options.seed, 0)
+        self._costs = DeviceCosts(engine.setup.device)
+        specs = engine.controller.drafters
+        longest = engine.setup.max_model_len
+        self._limits = [min(spec.max_context or longest, longest) for spec in specs]
+        self._catch_up = CatchUp(len(specs), len(engine.scheduler.slots.requests))
+        self._verifier = Verifier(engine.setup.runner, self.state, engine.scheduler.slots, engine.acceptor)
+        self._committer = Committer(engine, self._catch_up)
+        self._committed_at: float | None = None  # end of the step before, where work went on without a pause
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """One step, from who runs to what everyone learns."""
+        step = self._begin()
+        self.clock.start()
+        if len(step.slots):
+            self._draft(step)
+            self._plan(step)
+        verdict, first = self._verifier.run(step)
+        self.clock.mark("verify")
+        self._committed_at = self._committer.commit(step, verdict, first)
+        if not self.scheduler.has_work():
+            self._committed_at = None
+
+    def _begin(self) -> Step:
+        """Form the batch and let the controller order."""
+        now = self.clock.now() if self._committed_at is None else self._committed_at
+        scheduler = self.scheduler
+        chunks = [(slot, size) for slot, size in scheduler.schedule(now) if size]
+        for slot in scheduler.admitted:
+            request = self.scheduler.slots.request(slot)
+            assert isinstance(request, LiveRequest)
+            request.status = "running"
+            self.state.admit(slot, request)
+            self._catch_up.admit(slot, 0)
+        step = Step(now, scheduler.decoding, chunks, len(scheduler.waiting))
+        self.step_index += 1
+        if len(step.slots):
+            step.context = self._context(step)
+            step.order = self.controller.choose(step.context)
+            step.batch = self._batch(step)
+        return step
+
+    def _context(self, step: Step) -> StepContext:
+        slots, state = step.slots, self.scheduler.slots
+        batch = len(slots)
+        mean_context = self.scheduler.total_length / batch
+        members = slots.tolist()
+        self._decisions += 1
+        return StepContext(
+            self._decisions - 1, step.started_at, batch, step.num_waiting, mean_context, self._rng,
+            tuple(state.domains[slot] for slot in members), partial(self._price, batch, mean_context),
+            tuple(state.sequences[slot] for slot in members),
+        )  # fmt: skip
+
+    def _price(self, batch: int, mean_context: float, drafter: DrafterSpec, depth: int) -> StepCost:
+        return self.cost.step_cost(drafter, batch, depth, mean_context)
+
+    def _batch(self, step: Step) -> DraftBatch:
+        slots, state = step.slots, self.scheduler.slots
+        lengths = state.length[slots]
+        room = np.zeros_like(lengths)
+        if step.order.depth:
+            room = np.clip(self._limits[step.order.arm] - lengths, 0, step.order.depth)
+        return self.state.batch(slots, lengths, room, state.emitted[slots])
+
+    def _draft(self, step: Step) -> None:
+        """Let the ordered drafter catch up with what it missed, then propose."""
+        order, batch = step.order, step.batch
+        assert batch is not None
+        missed = self._catch_up.missed(order.arm if order.depth else -1, step.slots, self.scheduler.slots.length)
+        step.missed = missed
+        if not order.depth:
+            return
+        drafter = self.engine.drafters[order.arm]
+        if missed:
+            drafter.catch_up(batch)
+            self.clock.mark("switch")
+        stop = partial(self._may_stop, step) if self.controller.stops_drafting else None
+        step.drafted = drafter.draft(batch, order.depth, stop)
+        step.draft = self._as_draft(step, step.drafted)
+        if self.controller.stops_drafting:
+            self._cut_short(step)
+        self.clock.mark("draft")
+
+    def _as_draft(self, step: Step, drafted: Drafted) -> Draft:
+        state, slots = self.scheduler.slots, step.slots
+        assert step.context is not None
+        return Draft(
+            self.controller.drafters[step.order.arm], drafted.num_drafts, drafted.scores, None, slots,
+            state.num_steps[slots], state.emitted[slots] - 1, step.context.now - state.first_emit_at[slots],
+        )  # fmt: skip
+
+    def _may_stop(self, step: Step, drafted: Drafted) -> bool:
+        """Whether the policy ends every request's draft before the last one drafted so far."""
+        columns = next(iter(drafted.scores.values())).shape[1]
+        lengths = self.controller.draft_lengths(self._as_draft(step, drafted), self._device_price(step))
+        return int(lengths.max()) < columns
+
+    def _cut_short(self, step: Step) -> None:
+        """Drop what was drafted beyond where the policy stopped."""
+        assert step.draft is not None
+        assert step.drafted is not None
+        lengths = self.controller.draft_lengths(step.draft, self._device_price(step))
+        depth = max(1, int(lengths.max()))
+        kept = torch.arange(depth, device=lengths.device) < lengths[:, None]
+        scores = {name: torch.where(kept, values[:, :depth], 0.0) for name, values in step.drafted.scores.items()}
+        log_prob = None if step.drafted.log_prob is None else step.drafted.log_prob[:, :depth]
+        step.order = replace(step.order, depth=depth)
+        step.drafted = Drafted(lengths, scores, log_prob)
+        step.draft = self._as_draft(step, step.drafted)
+
+    def _device_price(self, step: Step) -> Callable[[int], StepCost]:
+        assert step.context is not None
+        assert step.context.price is not None
+        price = partial(step.context.price, self.controller.drafters[step.order.arm])
+        return lambda depth: self._costs.there(price(depth), 0.0)
+
+    def _plan(self, step: Step) -> None:
+        """Ask what is verified. Its sum is the one number the host reads before the pass is chosen."""
+        context = step.context
+        assert context is not None
+        added = self._added_seconds(step, context)
+        if step.draft is None:
+            step.num_verify = torch.zeros(len(step.slots), dtype=torch.int64, device=self.setup.device)
+            return
+        cost = self.cost.step_cost(step.draft.drafter, context.batch, step.order.depth, context.mean_context)
+        columns = step.order.depth
+        drafted = step.drafted
+        assert drafted is not None
+        if drafted.scores and next(iter(drafted.scores.values())).shape[1] < columns:
+            raise AssertionError("fewer scores than drafts were ordered")
+        step.num_verify = self.controller.plan(step.draft, self._costs.there(cost, added)).num_verify
+        step.budget = int(step.num_verify.sum())
+        self.clock.mark("plan")
+
+    def _added_seconds(self, step: Step, context: StepContext) -> float:
+        """What the table says of switching and of the prompts computed beside the step."""
+        switch = prefill = 0.0
+        if step.missed:
+            switch = self.cost.switch_seconds(self.controller.drafters[step.order.arm], step.missed)
+        tokens = sum(size for _, size in step.chunks)
+        if tokens and step.order.depth:
+            prefill = self.cost.prefill_seconds(tokens, context.mean_context)
+        return switch + prefill
