@@ -124,6 +124,16 @@ class CostTable:
         return tuple(sorted(self._phases.draft))
 
     @property
+    def prices(self) -> dict[str, str]:
+        """Drafters of a trace priced as drafters of this table."""
+        return dict(self._prices)
+
+    @property
+    def extrapolates(self) -> bool:
+        """Whether questions outside the ranges are answered."""
+        return self._edge.extrapolate
+
+    @property
     def notes(self) -> list[str]:
         """What answers so far rest on beyond measured cells, in the order first said."""
         return list(self._edge.notes)

@@ -34,6 +34,8 @@ class Step:
     blocks          [B, D + 1] int64 numpy, accepted drafts and the token after them
     scores          each score, [B, D] float64 numpy
     tokens          [B, D] int64 numpy, drafted tokens
+    offered         what was proposed before the policy cut it short (None: it was not)
+    offered_tokens  [B, D] int64, tokens of `offered`, on the device
     """
 
     started_at: float
@@ -55,3 +57,5 @@ class Step:
     blocks: np.ndarray = field(default_factory=lambda: np.zeros((0, 1), np.int64))
     scores: dict[Score, np.ndarray] = field(default_factory=dict)
     tokens: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    offered: Drafted | None = None
+    offered_tokens: torch.Tensor | None = None

@@ -143,6 +143,8 @@ class Stepper:
         """Drop what was drafted beyond where the policy stopped."""
         assert step.draft is not None
         assert step.drafted is not None
+        if self.engine.observers:
+            self._keep_offered(step, step.drafted)
         lengths = self.controller.draft_lengths(step.draft, self._device_price(step))
         depth = max(1, int(lengths.max()))
         kept = torch.arange(depth, device=lengths.device) < lengths[:, None]
@@ -151,6 +153,15 @@ class Stepper:
         step.order = replace(step.order, depth=depth)
         step.drafted = Drafted(lengths, scores, log_prob)
         step.draft = self._as_draft(step, step.drafted)
+
+    def _keep_offered(self, step: Step, drafted: Drafted) -> None:
+        """Note all that was drafted: whoever takes the step again has to decide where to stop from the same."""
+        batch = step.batch
+        assert batch is not None
+        columns = next(iter(drafted.scores.values())).shape[1]
+        places = batch.device_lengths[:, None] + torch.arange(columns, device=batch.device_lengths.device)
+        step.offered = drafted
+        step.offered_tokens = batch.history[batch.device_slots[:, None], places]
 
     def _device_price(self, step: Step) -> Callable[[int], StepCost]:
         assert step.context is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import simpy
@@ -40,6 +41,15 @@ class Step:
     counterfactual: Counterfactual | None = None
 
 
+class Clock(Protocol):
+    """Who knows what time it is: the environment, or the recording of a run that is taken again."""
+
+    @property
+    def now(self) -> float:
+        """Seconds."""
+        ...
+
+
 class Replica:
     """Draft, plan, verify, accept, commit; again and again while there is work.
 
@@ -67,6 +77,7 @@ class Replica:
         on_finish: Callable[[Request], None],
     ) -> None:
         self.env = env
+        self.clock: Clock = env
         self.index = index
         self.scheduler = scheduler
         self.replay = replay
@@ -105,14 +116,14 @@ class Replica:
                 self._idle = Signal(self.env)
                 yield self._idle
                 self._idle = None
-            step = self._start()
+            step = self.start()
             yield Timed(self.env, step.seconds.total, STEP_END + self.index)
-            self._commit(step)
+            self.commit(step)
 
-    def _start(self) -> Step:
+    def start(self) -> Step:
         """Form the batch, then draft, plan and verify: all but the commit, which the step's seconds delay."""
         scheduler = self.scheduler
-        chunks = scheduler.schedule(self.env.now)
+        chunks = scheduler.schedule(self.clock.now)
         for slot in scheduler.admitted:
             self._admit(slot)
         if chunks and scheduler.config.prefill == "excluded":
@@ -149,7 +160,15 @@ class Replica:
         waiting = len(scheduler.waiting)
         price = partial(self._price, batch, mean_context)
         context = StepContext(
-            self.step_index, self.env.now, batch, waiting, mean_context, self.rng, self._domains, price, self._requests
+            self.step_index,
+            self.clock.now,
+            batch,
+            waiting,
+            mean_context,
+            self.rng,
+            self._domains,
+            price,
+            self._requests,
         )
         self.step_index += 1
         return context
@@ -183,7 +202,7 @@ class Replica:
         context = sum(computed) / len(computed) if computed else 0.0
         seconds = StepSeconds(prefill=self._prefill_seconds(chunks, context, alone=True))
         waiting = len(self.scheduler.waiting)
-        return Step(self.env.now, NONE, Order(0, 0), None, NONE, NONE, NONE, seconds, chunks, waiting)
+        return Step(self.clock.now, NONE, Order(0, 0), None, NONE, NONE, NONE, seconds, chunks, waiting)
 
     def _plain_step(
         self, order: Order, slots: np.ndarray, chunks: list[tuple[int, int]], context: StepContext, extra: StepSeconds
@@ -193,7 +212,7 @@ class Replica:
         none = np.zeros(len(slots), np.int64)
         emitted = np.ones(len(slots), np.int64)
         return Step(
-            self.env.now, slots, order, None, none, none, emitted, seconds, chunks, context.num_waiting
+            self.clock.now, slots, order, None, none, none, emitted, seconds, chunks, context.num_waiting
         )  # fmt: skip
 
     def _speculative_step(
@@ -237,11 +256,11 @@ class Replica:
         if self.controller.full_information:
             counterfactual = self.replay.counterfactual(slots, emitted, num_emitted)
         return Step(
-            self.env.now, slots, order, draft, num_verify, np.minimum(num_accepted, num_emitted), num_emitted,
+            self.clock.now, slots, order, draft, num_verify, np.minimum(num_accepted, num_emitted), num_emitted,
             seconds, chunks, context.num_waiting, counterfactual,
         )  # fmt: skip
 
-    def _commit(self, step: Step) -> None:
+    def commit(self, step: Step) -> None:
         """Emit the step's tokens, finish what ended, and let the controller learn."""
         slots, state, scheduler = step.slots, self.scheduler.slots, self.scheduler
         emitted = 0
@@ -262,7 +281,7 @@ class Replica:
 
     def _commit_decodes(self, step: Step) -> int:
         slots, state = step.slots, self.scheduler.slots
-        now = self.env.now
+        now = self.clock.now
         gaps = now - state.last_emit_at[slots]
         state.last_emit_at[slots] = now
         state.emitted[slots] += step.num_emitted
@@ -308,7 +327,7 @@ class Replica:
 
     def _first_token(self, slot: int) -> None:
         """A prompt is complete: its last position yields a token."""
-        state, now = self.scheduler.slots, self.env.now
+        state, now = self.scheduler.slots, self.clock.now
         request = state.request(slot)
         state.emitted[slot] += 1
         state.length[slot] += 1
@@ -324,5 +343,5 @@ class Replica:
 
     def _finish(self, slot: int) -> None:
         request = self.scheduler.release(slot)
-        self.tally.request(request, self.index, self.env.now)
+        self.tally.request(request, self.index, self.clock.now)
         self.on_finish(request)
