@@ -112,11 +112,18 @@ def test_case_12_three_drafts_in_a_row_padded_to_five_are_three(check, padding, 
 def test_case_5_a_row_without_a_law_names_request_and_position_and_gives_no_token(check, value, law, temperature):
     for position in range(3):
         logits = 200 * one_hot([A, B, C] * 2)
-        logits[3 + position, 2] = value
+        logits[3 + position, position] = value  # at the draft itself: a maximum like another, if it were one
         said = check(logits, [[A, B], [A, B]], temperature=temperature, law=law)
         assert lists(said) == ([2, position], [C, -1], [-1, position])
     said = check(np.full((2, 4), -np.inf), np.zeros((2, 0)), temperature=temperature)
     assert lists(said) == ([0, 0], [-1, -1], [0, 0])
+
+
+def test_a_draft_that_is_no_token_is_no_match_for_a_row_without_a_law(check):
+    for law in (None, np.log(np.full((1, 1, 3), 1 / 3, np.float32))):
+        for temperature in (0.0, 1.0):
+            said = check(np.full((2, 3), np.nan), [[-1]], law=law, temperature=temperature)
+            assert lists(said) == ([0], [-1], [0])
 
 
 def test_a_row_beyond_the_first_rejected_draft_may_hold_nan(check):
@@ -265,14 +272,20 @@ def test_the_twin_says_what_the_definition_says(twin, seed, monkeypatch):
 
 def test_the_twin_reads_half_types_and_any_strides(twin):
     torch = pytest.importorskip("torch")
-    case = random_case(9)
-    for dtype in (torch.bfloat16, torch.float16):
+    for dtype, seed in ((torch.bfloat16, 9), (torch.bfloat16, 12), (torch.float16, 17), (torch.float16, 18)):
+        case = random_case(seed)
         logits = torch.asarray(case["logits"]).to(dtype)
         exact = case | {"logits": logits.float().numpy()}
         turned = twin.asarray(logits.float().numpy().T.copy()).to(dtype).T
         assert turned.stride(0) == 1
         assert lists(twin(**(case | {"logits": turned}))) == lists(engine("numpy")(**exact))
         assert lists(engine("torch")(**(case | {"logits": logits}))) == lists(engine("numpy")(**exact))
+
+
+def test_a_drafts_own_logit_is_read_at_its_stride(twin):
+    logits = twin.asarray((200 * one_hot([B, C])).T.copy()).T
+    law = np.log(np.full((1, 1, 4), 0.25, np.float32))
+    assert lists(twin(logits, [[B]], law=law)) == ([1], [C], [-1])
 
 
 def test_the_twin_reads_strided_drafts_and_laws(twin):
