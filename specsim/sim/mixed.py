@@ -8,6 +8,7 @@ import numpy as np
 
 from specsim.core import Draft, DrafterSpec, Order, Score
 from specsim.cost import CostTable
+from specsim.serving.mixture import common, deepest, draft_seconds, shares
 from specsim.serving.slots import Slots
 from specsim.sim.replay import Replay
 
@@ -26,19 +27,6 @@ class Mixture:
     acceptable: np.ndarray
     drafter: DrafterSpec
     draft_seconds: float
-
-
-def common(drafters: tuple[DrafterSpec, ...]) -> DrafterSpec:
-    """What holds of every one of several drafters: their common scores, and the stricter law and structure."""
-    first = drafters[0]
-    return DrafterSpec(
-        name="+".join(drafter.name for drafter in drafters),
-        kind="mixed",
-        law="sampled" if any(drafter.law == "sampled" for drafter in drafters) else "point_mass",
-        structure="autoregressive" if any(d.structure == "autoregressive" for d in drafters) else "parallel",
-        scores=tuple(score for score in first.scores if all(score in drafter.scores for drafter in drafters)),
-        max_depth=max(drafter.max_depth for drafter in drafters),
-    )
 
 
 class Mixer:
@@ -60,20 +48,19 @@ class Mixer:
         slots   [B] int64
         state   of the running requests
         """
-        assert order.arms is not None
-        arms, batch = np.unique(order.arms).tolist(), len(slots)
-        spec = common(tuple(self.drafters[arm] for arm in arms))
-        deepest = max((self.drafters[arm] for arm in arms), key=lambda drafter: drafter.max_depth)
+        parts, batch = shares(order, self.drafters), len(slots)
+        spec = common(tuple(self.drafters[part.arm] for part in parts))
         num_drafts, acceptable = np.zeros(batch, np.int64), np.zeros(batch, np.int64)
         scores: dict[Score, np.ndarray] = {score: np.zeros((batch, order.depth)) for score in spec.scores}
-        seconds = -self.cost.phases(deepest, batch, order.depth, 0, mean_context).draft
-        for arm in arms:
-            own = np.flatnonzero(order.arms == arm)
-            depth, limit = min(order.depth, self.drafters[arm].max_depth), self.limits[arm]
+        for part in parts:
+            own, limit = part.own, self.limits[part.arm]
             room = None if limit is None else limit - state.length[slots[own]]
-            draft, acceptable[own] = self.replay.draft(arm, slots[own], state.emitted[slots[own]], depth, room)
+            draft, acceptable[own] = self.replay.draft(
+                part.arm, slots[own], state.emitted[slots[own]], part.depth, room
+            )
             num_drafts[own] = draft.num_drafts
             for score, values in scores.items():
-                values[own, :depth] = draft.scores[score]
-            seconds += self.cost.phases(self.drafters[arm], len(own), depth, 0, mean_context).draft
-        return Mixture(Draft(spec, num_drafts, scores, arms=order.arms), acceptable, deepest, seconds)
+                values[own, : part.depth] = draft.scores[score]
+        more = draft_seconds(parts, self.drafters, order, mean_context, self.cost)
+        draft = Draft(spec, num_drafts, scores, arms=order.arms)
+        return Mixture(draft, acceptable, deepest(parts, self.drafters), more)

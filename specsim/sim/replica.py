@@ -14,6 +14,7 @@ from specsim.core import Counterfactual, Draft, DrafterSpec, Order, Outcome, Ste
 from specsim.cost import CostTable
 from specsim.policies.controller import Controller
 from specsim.serving.catch_up import CatchUp
+from specsim.serving.mixture import catching_up
 from specsim.serving.scheduler import Scheduler
 from specsim.serving.slots import Request
 from specsim.serving.tally import Block, Tally, plan_hash
@@ -182,16 +183,14 @@ class Replica:
         everyone = self.controller.full_information and arm >= 0
         if self.controller.mixes:
             arms = np.full(len(slots), arm) if order.arms is None else order.arms
-            return self._catching_up(self._catch_up.missed_by_request(arms, slots, length, everyone))
+            missed_by = self._catch_up.missed_by_request(arms, slots, length, everyone)
+            return catching_up(missed_by, self.drafters, self.cost)
         missed = self._catch_up.missed(arm, slots, length)
         seconds = self.cost.switch_seconds(self.drafters[arm], missed) if missed else 0.0
         if everyone:
-            seconds += self._catching_up(self._catch_up.missed_by_the_idle(arm, slots, length))
+            missed_by = self._catch_up.missed_by_the_idle(arm, slots, length)
+            seconds += catching_up(missed_by, self.drafters, self.cost)
         return seconds
-
-    def _catching_up(self, missed: list[int]) -> float:
-        """Seconds of each drafter's missed tokens, one drafter after the other."""
-        return sum(self.cost.switch_seconds(spec, n) for spec, n in zip(self.drafters, missed, strict=True) if n)
 
     def _prefill_seconds(self, chunks: list[tuple[int, int]], context: float, alone: bool = False) -> float:
         tokens = sum(size for _, size in chunks)

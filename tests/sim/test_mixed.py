@@ -12,9 +12,10 @@ from specsim.cost.examples import linear_table
 from specsim.errors import InputError
 from specsim.policies.build import build_controller
 from specsim.policies.controller import Controller
+from specsim.serving.mixture import common
 from specsim.serving.slots import Slots
 from specsim.sim import ClosedLoop, EngineConfig, simulate
-from specsim.sim.mixed import Mixer, common
+from specsim.sim.mixed import Mixer
 from specsim.sim.replay import Replay
 from tests.sim.hand_trace import HandRequest, HandTrace, drafter
 
