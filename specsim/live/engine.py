@@ -51,6 +51,8 @@ class LiveSetup:
     lookahead   deepest draft of the run
     options     set-up of the device side
     buckets     token counts captured as CUDA graphs
+
+    Raises      InputError for a target whose layers cannot run over the paged cache, naming the first
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class LiveSetup:
         self.kv = PagedKV(text, blocks, config.block_size, self.dtype, self.device)
         self.state = SlotState(num_slots, most, self.device)
         self.runner = ModelRunner(target.model, self.kv, self.pool, self.state.history, self.ops, self.buckets)
+        self.runner.check()
 
     def _blocks_that_fit(self, text: Any, num_slots: int, most: int, share: float) -> int:
         """Blocks for every slot's longest sequence, or as many as the device's free memory takes."""
@@ -145,6 +148,7 @@ class Engine:
         domain: str = "",
         on_chunk: Callable[[Chunk], None] | None = None,
         want_text: bool = False,
+        index: int | None = None,
     ) -> LiveRequest:
         """Queue a request.
 
@@ -153,6 +157,7 @@ class Engine:
         domain      kind of prompt, for contextual policies and reports
         on_chunk    told of new tokens as steps commit
         want_text   whether `text` is kept although nobody is told
+        index       row of the trace whose acceptance it replays (None: its number in the order of submission)
         returns     the request; it changes as the engine runs
 
         Raises      InputError for a prompt or parameters that the engine cannot serve
@@ -168,7 +173,7 @@ class Engine:
         sequence = self._num_submitted
         request = LiveRequest(
             sequence,
-            sequence,
+            sequence if index is None else index,
             sequence,
             domain,
             len(tokens),

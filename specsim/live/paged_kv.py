@@ -64,6 +64,14 @@ class AddressedPool(BlockPool):
         """Numbers of the blocks a slot holds."""
         return [int(block) for block in self.table[slot, : self._given[slot]]]
 
+    def point(self, table: np.ndarray) -> None:
+        """Let slots read blocks whoever holds them: for measuring passes, while no request runs.
+
+        table   [slots, blocks] int64
+        """
+        self.table[:] = table
+        self._stale = True
+
     def device_table(self) -> torch.Tensor:
         """[slots, blocks] int64, brought up to date; always the same tensor, so that captured graphs may read it."""
         if self._stale:

@@ -26,6 +26,7 @@ class SlotState:
         self.seeds = torch.zeros(num_slots, dtype=torch.int64, device=device)
         self.top_k = torch.zeros(num_slots, dtype=torch.int64, device=device)
         self.top_p = torch.ones(num_slots, dtype=torch.float32, device=device)
+        self.indices = np.full(num_slots, -1, np.int64)  # row of a trace that each slot's request replays
         self._filters = np.zeros(num_slots, bool)
 
     def admit(self, slot: int, request: LiveRequest) -> None:
@@ -37,6 +38,7 @@ class SlotState:
         self.seeds[slot] = request.seed
         self.top_k[slot] = params.top_k
         self.top_p[slot] = params.top_p
+        self.indices[slot] = request.index
         self._filters[slot] = params.filters
 
     def batch(self, slots: np.ndarray, lengths: np.ndarray, room: np.ndarray, positions: np.ndarray) -> DraftBatch:
