@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface
 
 from specsim.errors import InputError
 from specsim.kernels.pack import Packed
@@ -31,12 +31,14 @@ class PagedPass:
     packed  the tokens and where they stand
     shared  what `ops.prepare` found out for all layers
     ops     the operations of the device
+    layers  those that have attended in this pass
     """
 
     kv: PagedKV
     packed: Packed
     shared: Any
     ops: Ops
+    layers: set[int] = field(default_factory=set)
 
 
 _CURRENT: ContextVar[PagedPass] = ContextVar("specsim_paged_pass")
@@ -72,7 +74,14 @@ def paged_attention(
             raise InputError(f"layer {module.layer_idx}: attention with {option} is not supported by the paged cache")
     now = _CURRENT.get()
     layer = int(module.layer_idx)  # type: ignore[arg-type]
+    now.layers.add(layer)
     keys, values = now.kv.keys[layer], now.kv.values[layer]
+    for what, given, pool in (("keys", key, keys), ("values", value, values)):
+        if (given.shape[1], given.shape[3]) != pool.shape[2:]:
+            raise InputError(
+                f"layer {layer}: its {what} are {given.shape[1]} heads of {given.shape[3]}; the paged cache holds "
+                f"{pool.shape[2]} heads of {pool.shape[3]} in every layer"
+            )
     now.ops.store_kv(key[0].transpose(0, 1), value[0].transpose(0, 1), keys, values, now.packed.kv_index)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     out = now.ops.attend(query[0].transpose(0, 1), keys, values, now.shared, scale)
@@ -80,7 +89,40 @@ def paged_attention(
 
 
 def use_paged_attention(model: Any) -> None:
-    """Let a model's layers attend through `paged_attention`; a pass must be under way when it runs."""
+    """Let a model's layers attend through `paged_attention`; a pass must be under way when it runs.
+
+    Raises  InputError for an architecture whose attention cannot be replaced
+    """
+    # No mask is registered under the name: transformers then makes none, and does not look into the positions for
+    # packed sequences, which the host would have to wait for.
     AttentionInterface.register(NAME, paged_attention)
-    AttentionMaskInterface.register(NAME, lambda *args, **kwargs: None)
-    model.set_attn_implementation(NAME)
+    try:
+        model.set_attn_implementation(NAME)
+    except (ValueError, NotImplementedError) as error:
+        told = " ".join(str(error).split())[:200]
+        raise InputError(f"{type(model).__name__}: its attention cannot use the paged cache: {told}") from None
+
+
+def check_shape(config: Any, name: str) -> None:
+    """Refuse a text configuration that does not say what a paged cache of it looks like.
+
+    Raises  InputError
+    """
+    for fact in ("max_position_embeddings", "num_hidden_layers", "num_attention_heads", "hidden_size"):
+        if not hasattr(config, fact):
+            raise InputError(f"{name}: its configuration has no {fact}; only models with ordinary attention are supported")
+
+
+def check_every_layer_attends(model: Any, attended: set[int]) -> None:
+    """Refuse a model whose layers keep what they know of earlier tokens anywhere but in the paged cache.
+
+    attended  layers that attended in a pass
+
+    Raises    InputError naming the first layer that did not
+    """
+    for layer in range(int(model.config.get_text_config().num_hidden_layers)):
+        if layer not in attended:
+            raise InputError(
+                f"{type(model).__name__}: layer {layer} does not attend through the paged cache; only models whose "
+                "every layer has ordinary attention are supported"
+            )
