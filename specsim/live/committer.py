@@ -123,7 +123,10 @@ class Committer:
             self._request(slot).token_ids.extend(step.blocks[row, : emission.num_emitted[row]].tolist())
         arm, num_drafts = (-1, NONE) if step.seen is None else (step.order.arm, step.seen.num_drafts)
         block = Block(num_drafts, step.verified, emission.num_accepted, emission.num_emitted)
-        self._engine.tally.decode(arm, block, gaps)
+        if step.order.arms is None:
+            self._engine.tally.decode(arm, block, gaps)
+        else:
+            self._engine.tally.decode_mixed(step.order.arms, block, gaps)
         return emitted
 
     def _outcome(self, step: Step, emission: Emission, seconds: StepSeconds) -> Outcome:

@@ -25,7 +25,8 @@ class Step:
     drafted         what was proposed (None: a plain step)
     draft           the same as the plan saw it, on the device
     num_verify      [B] int64, on the device
-    missed          tokens the drafter had to compute before it could draft, all requests together
+    missed          tokens drafters had to compute before they could draft, all requests together
+    switch_price    what the cost table says of that, seconds
     device_tokens   [B, D] int64, drafted tokens on the device
     budget          drafts verified, all requests together
     paid            tokens the pass ran over
@@ -49,6 +50,7 @@ class Step:
     draft: Draft | None = None
     num_verify: torch.Tensor | None = None
     missed: int = 0
+    switch_price: float = 0.0
     device_tokens: torch.Tensor | None = None
     budget: int = 0
     paid: int = 0

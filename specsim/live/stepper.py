@@ -18,10 +18,12 @@ from specsim.core import Draft, DrafterSpec, StepContext, StepCost
 from specsim.live.committer import Committer
 from specsim.live.costs import DeviceCosts
 from specsim.live.drafters.batch import DraftBatch, Drafted
+from specsim.live.mixing import Mixer
 from specsim.live.requests import LiveRequest
 from specsim.live.step import Step
 from specsim.live.verifier import Verifier
 from specsim.serving.catch_up import CatchUp
+from specsim.serving.mixture import catching_up
 from specsim.serving.streams import policy_rng
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class Stepper:
         specs = engine.controller.drafters
         longest = engine.setup.max_model_len
         self._limits = [min(spec.max_context or longest, longest) for spec in specs]
+        vocabulary = engine.setup.target.model.get_output_embeddings().weight.shape[0]
+        self._mixer = Mixer(engine.drafters, self._limits, self.state, vocabulary, self.clock)
         self._catch_up = CatchUp(len(specs), len(engine.scheduler.slots.requests))
         self._verifier = Verifier(engine.setup.runner, self.state, engine.scheduler.slots, engine.acceptor)
         self._committer = Committer(engine, self._catch_up)
@@ -75,6 +79,8 @@ class Stepper:
             request.status = "running"
             self.state.admit(slot, request)
             self._catch_up.admit(slot, 0)
+            for drafter in self.engine.drafters:
+                drafter.release(slot)  # who was preempted left the slot without having ended
         step = Step(now, scheduler.decoding, chunks, len(scheduler.waiting))
         self.step_index += 1
         if len(step.slots):
@@ -102,20 +108,27 @@ class Stepper:
         slots, state = step.slots, self.scheduler.slots
         lengths = state.length[slots]
         room = np.zeros_like(lengths)
-        if step.order.depth:
+        if step.order.arms is not None:
+            room = self._mixer.room(step.order, lengths)
+        elif step.order.depth:
             room = np.clip(self._limits[step.order.arm] - lengths, 0, step.order.depth)
         return self.state.batch(slots, lengths, room, state.emitted[slots])
 
     def _draft(self, step: Step) -> None:
-        """Let the ordered drafter catch up with what it missed, then propose."""
+        """Let the ordered drafters catch up with what they missed, then propose."""
         order, batch = step.order, step.batch
         assert batch is not None
-        missed = self._catch_up.missed(order.arm if order.depth else -1, step.slots, self.scheduler.slots.length)
-        step.missed = missed
+        missed = self._missed(step)
+        step.missed = sum(missed)
+        step.switch_price = catching_up(missed, self.controller.drafters, self.cost)
         if not order.depth:
             return
+        if order.arms is not None:
+            step.drafted = self._mixer.draft(order, batch, missed)
+            step.draft = self._as_draft(step, step.drafted)
+            return
         drafter = self.engine.drafters[order.arm]
-        if missed:
+        if missed[order.arm]:
             drafter.catch_up(batch)
             self.clock.mark("switch")
         stop = partial(self._may_stop, step) if self.controller.stops_drafting else None
@@ -125,12 +138,23 @@ class Stepper:
             self._cut_short(step)
         self.clock.mark("draft")
 
+    def _missed(self, step: Step) -> list[int]:
+        """Tokens that each drafter must compute before it can draft in this step, by arm."""
+        order, slots, length = step.order, step.slots, self.scheduler.slots.length
+        arm = order.arm if order.depth else -1
+        if self.controller.mixes:
+            arms = np.full(len(slots), arm) if order.arms is None else order.arms
+            return self._catch_up.missed_by_request(arms, slots, length)
+        missed = self._catch_up.missed(arm, slots, length)
+        return [missed if index == arm else 0 for index in range(len(self.controller.drafters))]
+
     def _as_draft(self, step: Step, drafted: Drafted) -> Draft:
-        state, slots = self.scheduler.slots, step.slots
+        state, slots, order = self.scheduler.slots, step.slots, step.order
         assert step.context is not None
+        spec = self.controller.drafters[order.arm] if order.arms is None else self._mixer.spec(order)
         return Draft(
-            self.controller.drafters[step.order.arm], drafted.num_drafts, drafted.scores, None, slots,
-            state.num_steps[slots], state.emitted[slots] - 1, step.context.now - state.first_emit_at[slots],
+            spec, drafted.num_drafts, drafted.scores, None, slots, state.num_steps[slots], state.emitted[slots] - 1,
+            step.context.now - state.first_emit_at[slots], order.arms,
         )  # fmt: skip
 
     def _may_stop(self, step: Step, drafted: Drafted) -> bool:
@@ -177,7 +201,11 @@ class Stepper:
         if step.draft is None:
             step.num_verify = torch.zeros(len(step.slots), dtype=torch.int64, device=self.setup.device)
             return
-        cost = self.cost.step_cost(step.draft.drafter, context.batch, step.order.depth, context.mean_context)
+        drafter = step.draft.drafter
+        if step.order.arms is not None:
+            drafter, more = self._mixer.price(step.order, context.mean_context, self.cost)
+            added += more
+        cost = self.cost.step_cost(drafter, context.batch, step.order.depth, context.mean_context)
         columns = step.order.depth
         drafted = step.drafted
         assert drafted is not None
@@ -189,10 +217,6 @@ class Stepper:
 
     def _added_seconds(self, step: Step, context: StepContext) -> float:
         """What the table says of switching and of the prompts computed beside the step."""
-        switch = prefill = 0.0
-        if step.missed:
-            switch = self.cost.switch_seconds(self.controller.drafters[step.order.arm], step.missed)
         tokens = sum(size for _, size in step.chunks)
-        if tokens and step.order.depth:
-            prefill = self.cost.prefill_seconds(tokens, context.mean_context)
-        return switch + prefill
+        prefill = self.cost.prefill_seconds(tokens, context.mean_context) if tokens and step.order.depth else 0.0
+        return step.switch_price + prefill

@@ -208,7 +208,7 @@ class Controller:
         """[B, D] calibrated confidence; each drafter's own rows are calibrated as its own draft."""
         if draft.arms is None:
             return self.calibrator.calibrate(draft, score)
-        confidence = np.zeros(draft.scores[score].shape)
+        confidence = namespace(draft.scores[score]).zeros_like(draft.scores[score])
         for own, alone in each_drafters(draft, self.drafters):
             confidence[own] = self.calibrator.calibrate(alone, score)
         return confidence
@@ -229,11 +229,6 @@ class Controller:
             raise InputError(
                 f"{self.label}: learns from every drafter at every step, and a live engine runs the pulled one alone;"
                 " it runs in simulation only"
-            )
-        if self.mixes:
-            raise InputError(
-                f"{self.label}: one arm a request runs several drafters a step, and a live engine runs one;"
-                " it runs in simulation only, or use scope=batch"
             )
 
     def _check_mixing(self) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from specsim.core import Draft, Order, StepContext, StepCost
 from specsim.cost.examples import linear_table
-from specsim.errors import InputError
 from specsim.policies.build import build_controller
 from specsim.policies.controller import Controller
 from specsim.serving.mixture import common
@@ -134,11 +133,6 @@ def test_requests_that_learn_from_all_drafters_pay_for_all(trace):
     told, _ = run(trace, "fixed_depth@contextual:policy=hedge/rate=2,scope=request")
     assert told.totals.switch_seconds > 0
     assert told.counts[0, 4, 4] > 0.8 * told.counts[0].sum()
-
-
-def test_a_batch_that_cannot_mix_is_refused(trace):
-    with pytest.raises(InputError, match="one arm a request runs several drafters a step"):
-        build_controller(PER_DOMAIN, DRAFTERS, live=True)
 
 
 def test_the_same_seed_takes_identical_steps(trace):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from specsim.core import DrafterSpec, DraftLaw, Score
+from specsim.core import DrafterSpec, DraftLaw
 from specsim.live.drafters.batch import DraftBatch, Drafted, Stop
 from specsim.live.drafters.early_exit import EarlyExit
-from specsim.live.drafters.stepwise import draft_stepwise
+from specsim.live.drafters.stepwise import SCORE_SOURCES, STEPWISE_SCORES, draft_stepwise, feed_latest
 from specsim.live.runner import ModelRunner
-
-STEPWISE_SCORES: tuple[Score, ...] = ("drawn_prob", "max_prob", "margin", "shifted_prob")
 
 
 class LiveEarlyExit:
@@ -27,11 +26,11 @@ class LiveEarlyExit:
     def __init__(self, definition: EarlyExit, runner: ModelRunner, law: DraftLaw = "point_mass") -> None:
         self._runner = runner
         self.spec: DrafterSpec = replace(definition.spec, law=law, scores=STEPWISE_SCORES)
-        self.score_source = definition.score_source
+        self.score_source = definition.score_source if law == "point_mass" else SCORE_SOURCES[law]
 
     def draft(self, batch: DraftBatch, depth: int, stop: Stop | None = None) -> Drafted:
         """See `LiveDrafter.draft`."""
-        return draft_stepwise(self._runner, batch, depth, self.spec.law, stop)
+        return draft_stepwise(partial(feed_latest, self._runner, batch), batch, depth, self.spec.law, stop)
 
     def catch_up(self, batch: DraftBatch) -> None:
         """Nothing can be missed."""
