@@ -11,6 +11,7 @@ import torch
 from specsim.cost import CostTable
 from specsim.errors import InputError
 from specsim.live.acceptor import Acceptor, TargetAcceptor
+from specsim.live.attention import check_shape
 from specsim.live.commit import Emission
 from specsim.live.detokenizer import Detokenizer
 from specsim.live.drafters.batch import LiveDrafter
@@ -65,6 +66,7 @@ class LiveSetup:
     ) -> None:
         self.target = target
         text = target.model.config.get_text_config()
+        check_shape(text, type(target.model).__name__)
         self.max_model_len = min(config.max_model_len or text.max_position_embeddings, text.max_position_embeddings)
         self.device = torch.device(target.device)
         self.ops = choose_ops(self.device)

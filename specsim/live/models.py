@@ -192,6 +192,11 @@ def _check_rewindable(source: str, config: Any) -> None:
             raise InputError(f"model {source!r}: layer {layer} is {kind!r}; only 'full_attention' is supported")
     if not kinds and getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None):
         raise InputError(f"model {source!r}: layer 0 uses a sliding window; only 'full_attention' is supported")
+    cap = getattr(config, "attn_logit_softcapping", None)
+    if cap is not None:
+        raise InputError(
+            f"model {source!r}: layer 0 caps its attention logits at {cap}; only plain softmax is supported"
+        )
 
 
 def _weights_hash(folder: Path, model: Any) -> str:

@@ -29,8 +29,13 @@ def first_layers(model: Any, num_layers: int) -> Any:
 
     model       a transformers causal language model whose decoder keeps its layers in `layers`
     num_layers  layers to keep
+
+    Raises      InputError for a model that keeps its layers elsewhere
     """
-    decoder = _shallow_copy(model.get_decoder())
+    whole = model.get_decoder()
+    if whole is not getattr(model, model.base_model_prefix) or not hasattr(whole, "layers"):
+        raise InputError(f"{type(model).__name__}: an early exit needs a model that keeps its layers in `layers`")
+    decoder = _shallow_copy(whole)
     decoder.layers = type(decoder.layers)(list(decoder.layers)[:num_layers])
     decoder.config = copy.deepcopy(decoder.config)
     decoder.config.num_hidden_layers = num_layers
