@@ -29,6 +29,7 @@ class Together:
     index   [R * width] int64, row of each token; padding repeats a row of its request
     real    [K] int64, which of these are tokens, and `rows` [K] int64, where their outputs go
     mask    [R, 1, width, length] bool, what each token sees
+    unread  [R, length, 1, 1] bool, places behind each context (None: all contexts are equally long)
     width   most tokens of a request
     length  longest context
     """
@@ -38,6 +39,7 @@ class Together:
     real: torch.Tensor
     rows: torch.Tensor
     mask: torch.Tensor
+    unread: torch.Tensor | None
     width: int
     length: int
 
@@ -71,6 +73,7 @@ def _together(packed: Packed, table: torch.Tensor, block_size: int, rows: torch.
         real=flat,
         rows=index.reshape(-1)[flat],
         mask=mask[:, None],
+        unread=None if int(context.min()) == length else (torch.arange(length) >= context[:, None])[:, :, None, None],
         width=width,
         length=length,
     )
@@ -102,9 +105,11 @@ def _attend_together(
     kv_heads, dim = key_pool.shape[2:]
     num, width, length = group.mask.shape[0], group.width, group.length
     keys, values = (
-        pool.index_select(0, group.blocks).view(num, -1, kv_heads, dim)[:, :length].transpose(1, 2)
-        for pool in (key_pool, value_pool)
+        pool.index_select(0, group.blocks).view(num, -1, kv_heads, dim)[:, :length] for pool in (key_pool, value_pool)
     )
+    if group.unread is not None:  # a mask alone would not do: what lies there may be NaN, and 0 times NaN is NaN
+        keys, values = keys.masked_fill_(group.unread, 0.0), values.masked_fill_(group.unread, 0.0)
+    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
     # Query heads that share a KV head stand beside each other as further queries: nothing is repeated in memory.
     share = query.shape[1] // kv_heads
     grouped = query.index_select(0, group.index).view(num, width, kv_heads, share, dim).permute(0, 2, 3, 1, 4)
