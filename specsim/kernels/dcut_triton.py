@@ -15,9 +15,6 @@ from specsim.policies.survival import UNDRAFTED
 MOST_SCORES = 16_384
 """Requests times positions, each padded to a power of two: what one program sorts."""
 
-NO_SCORE = -1.0
-"""Of padding: below `UNDRAFTED`."""
-
 
 @triton.jit(do_not_specialize=["batch", "depth"])
 def _plan(
@@ -39,11 +36,9 @@ def _plan(
     CODE_COUNT: tl.constexpr,
     BONUS: tl.constexpr,
     UNDRAFTED: tl.constexpr,
-    NO_SCORE: tl.constexpr,
 ):
     SIZE: tl.constexpr = BATCH * DEPTH
     request, position = tl.arange(0, BATCH), tl.arange(0, DEPTH)
-    real = (request[:, None] < batch) & (position[None, :] < depth)
     drafted = tl.load(num_drafts + request, mask=request < batch, other=0)
 
     # A left fold, each score by itself: a scan would associate otherwise.
@@ -52,14 +47,14 @@ def _plan(
         at = confidence + request.to(tl.int64) * confidence_request + step * confidence_position
         factor = tl.load(at, mask=request < batch, other=1.0)
         score = tl.where(position[None, :] >= step, score * factor[:, None], score)
-    score = tl.where(position[None, :] < drafted[:, None], score, UNDRAFTED)
+    score = tl.where(position[None, :] < drafted[:, None], score, UNDRAFTED)  # padding, too, is undrafted
+    real = (request[:, None] < batch) & (position[None, :] < depth)
     tl.store(scores + position[None, :] * batch + request[:, None], score, mask=real)
-    negated = tl.sort(tl.reshape(tl.where(real, -score, -NO_SCORE), [SIZE]))
+    negated = tl.sort(tl.reshape(-score, [SIZE]))
 
     # Adding and taking away 1.5 * 2^52 rounds to an integer, half to even; the product before is exact.
     index = tl.arange(0, SIZE)
-    fixed = ((negated * 1073741824.0 + 6755399441055744.0) - 6755399441055744.0).to(tl.int64)
-    fixed = tl.where(index < batch * depth, -fixed, 0)
+    fixed = -((negated * 1073741824.0 + 6755399441055744.0) - 6755399441055744.0).to(tl.int64)
     bonus = tl.zeros([], tl.int64)
     if BONUS:
         bonus += batch.to(tl.int64) * 1073741824
@@ -70,10 +65,9 @@ def _plan(
         kept = tl.minimum(index + 1, total)
         tokens = tl.cumsum(fixed, 0) + bonus
         utility = tokens.to(tl.float64) / tl.load(seconds + kept)
-        utility = tl.where(index < batch * depth, utility, float("-inf"))
         highest, first = tl.max(utility, axis=0, return_indices=True, return_indices_tie_break_left=True)
         nothing = bonus.to(tl.float64) / tl.load(seconds)
-        best = tl.where(highest > nothing, tl.minimum(first + 1, total), 0).to(tl.int64)
+        best = tl.where(highest > nothing, first + 1, 0).to(tl.int64)
     else:
         highest = tl.full([], float("-inf"), tl.float64)
         if INCLUDE_ZERO:
@@ -94,8 +88,8 @@ def _plan(
 
     # The score at the cut separates; of those level with it the first by (request, position) fill what room is left.
     cut = -tl.sum(tl.where(index == tl.maximum(best - 1, 0), negated, 0.0), axis=0)
-    above = tl.sum((real & (score > cut)).to(tl.int64), axis=1)
-    level = tl.sum((real & (score == cut)).to(tl.int64), axis=1)
+    above = tl.sum((score > cut).to(tl.int64), axis=1)
+    level = tl.sum((score == cut).to(tl.int64), axis=1)
     room = tl.maximum(best - tl.sum(above, axis=0) - (tl.cumsum(level, 0) - level), 0)
     tl.store(num_verify + request, above + tl.minimum(room, level), mask=request < batch)
 
@@ -130,7 +124,7 @@ def scores_and_plan(
         batch, depth, fractions.shape[1], *confidence.stride(),
         BATCH=triton.next_power_of_2(batch), DEPTH=triton.next_power_of_2(depth), EVERY=policy.ratios == "all",
         INCLUDE_ZERO=policy.include_zero, CODE_COUNT=policy.count == "code", BONUS=policy.numerator == "bonus",
-        UNDRAFTED=UNDRAFTED, NO_SCORE=NO_SCORE, num_warps=max(1, min(16, size // 128)),
+        UNDRAFTED=UNDRAFTED, num_warps=max(1, min(16, size // 128)),
     )  # fmt: skip
     return scores, num_verify
 

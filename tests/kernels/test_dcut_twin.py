@@ -133,9 +133,9 @@ def test_positions_level_with_the_cut_fill_by_request_and_depth(twin):
 
 
 def test_a_sum_is_rounded_half_to_even(twin):
-    confidence = [[2.0**-31], [3 * 2.0**-31], [5 * 2.0**-31]]  # 0, 2 and 2 units
-    seconds = np.array([1.0, 1.0, 2.0, 2.0 + 2.0**-40])
-    assert twin(DCut(ratios="all"), confidence, [1] * 3, seconds) == [0, 0, 1]
+    confidence = [[2.0**-31], [3 * 2.0**-31], [5 * 2.0**-31]]  # half a unit, 1.5 and 2.5: 0, 2 and 2
+    # By budget 0, 2 / 1, 4 / 1.9 and 4 / 100; had halves gone up, 3 / 1 had been better than 5 / 1.9.
+    assert twin(DCut(ratios="all"), confidence, [1] * 3, [1.0, 1.0, 1.9, 100.0]) == [0, 1, 1]
 
 
 def test_case_27_fifteen_confidences_that_underflow_are_still_a_prefix(twin):
