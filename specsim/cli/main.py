@@ -13,6 +13,7 @@ from specsim.cli.calibrate import calibrate
 from specsim.cli.compare import compare
 from specsim.cli.demo import demo
 from specsim.cli.exactness import exactness
+from specsim.cli.parity import parity
 from specsim.cli.policies import policies
 from specsim.cli.profile import profile
 from specsim.cli.record import record
@@ -60,6 +61,7 @@ app.command()(tune)
 app.command()(policies)
 app.command()(record)
 app.command()(profile)
+app.command()(parity)
 app.command()(timeline)
 app.add_typer(cost.app, name="cost")
 app.add_typer(trace.app, name="trace")
