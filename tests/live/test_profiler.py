@@ -1,16 +1,29 @@
 """Profiling: every cell that a simulator asks for, each the median of what was really run."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+import torch
 
 from specsim.cli.main import run
-from specsim.core import DrafterSpec
+from specsim.core import DrafterSpec, StepContext
 from specsim.cost import Cell, CostTable
 from specsim.errors import InputError
 from specsim.live import profiler
 from specsim.live.drafters import build_drafter
-from specsim.live.profiler import ProfileOptions, profile
+from specsim.live.drafters.live_model import LiveModel
+from specsim.live.models import load_model
+from specsim.live.paged_kv import PagedKV
+from specsim.live.profiler import ProfileOptions, profile, profiling_setup
+from specsim.live.profiler_cells import Bench, Grid
+from specsim.live.profiler_steps import STEPS, Watch
+from specsim.live.profiler_timing import Stopwatch
+from specsim.live.step import Step
+from specsim.telemetry import STEP_DTYPE
 
 OPTIONS = ProfileOptions(batches=(1, 2), contexts=(8, 16), max_tokens=32, depth=5, repeats=2)
+GRID = OPTIONS.grid("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +64,19 @@ def test_the_cells_are_the_grid_asked_for(target, drafters):
 
 def test_a_cell_is_the_median_of_its_counted_rounds(target, drafters, monkeypatch):
     """A clock that takes 5, 1 and 2 seconds in the rounds after the warm-up, whatever runs."""
-    points = 4  # two batches at two contexts
-    now = {"round": 0}
-    monkeypatch.setattr(profiler, "_time", lambda device, run: [None, 5.0, 1.0, 2.0][now["round"]])
+    rounds, timed = iter([(), (5.0,), (1.0,), (2.0,)]), []
+
+    def end_round(_):
+        seconds = [second for second in next(rounds) for _ in timed]
+        timed.clear()
+        return seconds
+
+    monkeypatch.setattr(Stopwatch, "sample", lambda _, run: timed.append(run))
+    monkeypatch.setattr(Stopwatch, "end_round", end_round)
     options = ProfileOptions(batches=(1, 2), contexts=(8, 16), max_tokens=8, depth=5, repeats=3)
-    cells = profile(target, drafters, options, lambda done, total: now.update({"round": done // points})).cells
+    cells = [cell for cell in profile(target, drafters, options).cells if cell.phase in ("verify", "draft")]
     assert {cell.num_samples for cell in cells} == {3}
-    assert {cell.seconds for cell in cells if cell.phase != "prefill"} == {2.0}
+    assert {cell.seconds for cell in cells} == {2.0}
 
 
 def test_prefill_is_charged_less_the_pass_that_a_step_pays_anyway():
@@ -74,15 +93,117 @@ def test_a_spent_time_budget_still_measures_every_cell_once(target, drafters):
     options = ProfileOptions(batches=(1, 2), contexts=(8, 16), max_tokens=8, depth=2, repeats=50, time_budget=0.0)
     reports = []
     table = profile(target, drafters, options, lambda done, total: reports.append((done, total)))
-    assert {cell.num_samples for cell in table.cells} == {1}
-    assert reports[-1] == (51 * 4, 51 * 4)
+    assert {cell.num_samples for cell in table.cells if cell.phase in ("verify", "draft")} == {1}
+    assert reports[-1] == (51 * 4 + 2, 51 * 4 + 2)
+    assert reports[7] == (8, 51 * 4 + 2)  # the last visit of the first counted round
 
 
 def test_a_pass_that_feeds_other_tokens_than_asked_is_caught(target, drafters, monkeypatch):
-    honest = profiler._pass
-    monkeypatch.setattr(profiler, "_pass", lambda target, cache, batch, width, keep: honest(target, cache, batch, 1, 1))
-    with pytest.raises(AssertionError, match="1 tokens processed, 2 asked"):
+    honest = Bench._rows
+
+    def one_token_less(bench, batch, first, tokens):
+        rows, counts = honest(bench, batch, first, tokens)
+        return (rows, counts) if tokens == batch else honest(bench, batch, first, tokens - 1)
+
+    monkeypatch.setattr(Bench, "_rows", one_token_less)
+    with pytest.raises(AssertionError, match=r"\[1\] tokens processed, 2 asked"):
         profile(target, drafters, OPTIONS)
+
+
+def test_tokens_are_spread_evenly_and_the_rest_goes_to_the_first(target):
+    grid = Grid((1, 3), (8,), 16, 5, ())
+    bench = Bench(profiling_setup(target, grid), [], grid)
+    rows, counts = bench._rows(3, 7, 11)
+    assert (counts.tolist(), rows.counts.tolist(), rows.total) == ([4, 4, 3], [4, 4, 3], 11)
+    assert (rows.slots.tolist(), rows.starts.tolist()) == ([0, 1, 2], [7, 7, 7])
+
+
+def test_captured_passes_are_measured_at_every_bucket_a_step_can_fall_into():
+    ladder = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128)
+    grid = Grid((1, 3, 8), (8,), 128, 15, ladder)
+    assert grid.tokens(1) == [1, 2, 4, 8, 16]
+    assert grid.tokens(3) == [4, 8, 16, 32, 48]  # a plain step of 3 is padded to 4, a full one has 48 tokens
+    assert grid.tokens(8) == [8, 16, 32, 48, 64, 96, 128]
+    assert Grid((8,), (8,), 128, 15, (8, 64)).tokens(8) == [8, 64, 65, 128]  # above the largest: eager
+    assert Grid((8,), (8,), 100, 15, (8, 64)).tokens(8) == [8, 64, 65, 100]
+
+
+def test_buckets_are_a_ladder_that_ends_at_the_most_tokens_on_cuda_and_none_on_a_cpu():
+    options = ProfileOptions(max_tokens=40)
+    assert options.grid("cuda").buckets == (1, 2, 4, 8, 16, 32, 40)
+    assert options.grid("cpu").buckets == ()
+    assert ProfileOptions(max_tokens=64, buckets=(8, 64)).grid("cuda").buckets == (8, 64)
+
+
+def test_requests_have_blocks_of_their_own_while_there_are_enough(target):
+    grid = Grid((1, 2), (20,), 32, 5, ())
+    bench = Bench(profiling_setup(target, grid), [], grid)
+    bench._place(2)
+    used = bench.setup.pool.device_table()[:, : bench.setup.pool.blocks_for(grid.longest(2))]
+    assert len(set(used.flatten().tolist())) == used.numel()
+    assert 0 not in used
+    assert not bench.shares_blocks
+    bench.leave()
+    assert not bench.setup.pool.device_table().any()
+
+
+def test_requests_take_turns_on_blocks_where_memory_is_short_and_the_table_says_so(target, drafters, monkeypatch):
+    each = PagedKV.bytes_per_block(target.model.config, profiler.BLOCK_SIZE, torch.float32)
+    monkeypatch.setattr(profiler, "CPU_KV_BYTES", 9 * each)
+    options = ProfileOptions(batches=(1, 4), contexts=(8, 60), max_tokens=16, depth=2, repeats=1)
+    table = profile(target, drafters, options)
+    assert any("shared blocks" in remark for remark in table.meta.remarks)
+    assert (table.step_cost(None, 4, 0, 60).seconds > 0).all()
+
+
+def test_host_and_plan_are_what_real_steps_take_beyond_drafting_and_the_pass(target):
+    """Steps of known seconds: what is left is exact."""
+    cells = [Cell("verify", 0.25 * tokens, 2, tokens=tokens, context=8) for tokens in (2, 12)]
+    meta = profiler._meta(target, OPTIONS, Bench(profiling_setup(target, GRID), [], GRID))
+    watch = Watch(CostTable.from_cells(meta, cells, extrapolate=True), 2)
+    row = np.zeros((), STEP_DTYPE)
+    row["batch"], row["num_verified"] = 2, 4
+    row["draft_seconds"], row["verify_seconds"], row["host_seconds"], row["plan_seconds"] = 10.0, 1.5, 0.5, 0.25
+    context = StepContext(0, 0.0, 2, 0, 8.0, np.random.default_rng(0))
+    step = Step(0.0, np.arange(2), [], 0, context=context)
+    row["num_verified"] = 0
+    watch.on_step(row, step, None)
+    assert watch.seconds == [1.5 + 0.5 + 0.25 - 0.5]  # less the pass over 2 tokens
+    row["prefill_tokens"] = 3
+    watch.on_step(row, step, None)
+    row["prefill_tokens"], row["batch"] = 0, 1
+    watch.on_step(row, step, None)
+    assert len(watch.seconds) == 1
+
+
+def test_a_table_prices_planning_and_the_host_at_every_batch(target, drafters):
+    cells = profile(target, drafters, OPTIONS).cells
+    assert {(cell.phase, cell.batch) for cell in cells if cell.phase in ("host", "plan")} == {
+        (phase, batch) for phase in ("host", "plan") for batch in (1, 2)
+    }
+    assert all(cell.num_samples == STEPS for cell in cells if cell.phase in ("host", "plan"))
+    assert sum(cell.seconds for cell in cells if cell.phase == "host") > 0
+
+
+def test_a_drafter_with_a_cache_of_its_own_is_charged_for_what_it_missed(target, make_model):
+    smaller = replace(target, name="smaller", model=make_model("float32", num_hidden_layers=1))
+    table = profile(target, [lambda setup: LiveModel(smaller, setup, OPTIONS.depth)], OPTIONS)
+    switch = [cell for cell in table.cells if cell.phase == "switch"]
+    assert [(cell.drafter, cell.tokens) for cell in switch] == [("smaller", 16)]
+    assert switch[0].seconds > 0
+    drafts = {(cell.batch, cell.depth, cell.context) for cell in table.cells if cell.phase == "draft"}
+    assert drafts == {(batch, depth, context) for batch in (1, 2) for depth in (1, 2, 5) for context in (8, 16)}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_the_buckets_are_the_capture_sizes_and_every_verify_cell_is_one(model_folder):
+    target = load_model(str(model_folder), dtype="bfloat16", device="cuda")
+    options = ProfileOptions(batches=(1, 2), contexts=(8,), max_tokens=16, depth=3, repeats=2)
+    table = profile(target, [build_drafter("exit2", target, 3)], options)
+    assert table.meta.capture_sizes == (1, 2, 4, 8, 16)
+    verify = {(cell.batch, cell.tokens) for cell in table.cells if cell.phase == "verify"}
+    assert verify == {(1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (2, 8)}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +217,8 @@ def test_a_pass_that_feeds_other_tokens_than_asked_is_caught(target, drafters, m
         ({"max_tokens": 1}, "batch 2 needs more than 1 tokens"),
         ({"depth": 0}, "depth 0"),
         ({"repeats": 0}, "repeats 0"),
+        ({"buckets": (8, 8)}, "buckets 8, 8: must be rising"),
+        ({"buckets": (8, 16)}, "buckets on 'cpu': only on cuda"),
         ({"contexts": (8, 250)}, "context 250 with 32 more tokens is beyond the 256 positions of 'tiny'"),
     ],
 )
@@ -121,9 +244,20 @@ def test_the_command_writes_a_table_and_does_not_write_over_it(model_folder, tmp
     assert "exists already" in capsys.readouterr().err
 
 
+def test_a_shape_without_weights_is_profiled(model_folder, tmp_path, capsys):
+    out = tmp_path / "shape"
+    command = arguments(model_folder / "config.json", out, "--load-format", "dummy", "--batches", "1")
+    assert run(command) == 0
+    table = CostTable.open(out)
+    assert table.meta.model == "tiny-llama"
+    assert "random weights of shape tiny-llama" in table.meta.method
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [
+        (["--buckets", "1,2"], "only on cuda"),
+        (["--load-format", "none"], "must be one of auto, dummy"),
         (["--batches", "1,two"], "--batches '1,two': must be comma-separated integers"),
         (["--batches", "4"], "must start at 1"),
         (["--drafters", "exit7"], "layer 1 to 3"),
