@@ -65,13 +65,11 @@ class TargetAcceptor:
         return self._ops.verify(logits, rows, proposal, sampling)
 
     def _filtered(self, logits: torch.Tensor, rows: torch.Tensor, pending: Pending) -> Any:
-        """Logits with each request's filters on its own rows; temperature comes before them, as in its law."""
+        """Logits with each request's filters on its own rows; what stays is not changed by a bit."""
         from specsim.kernels.top_filter import top_filter
 
         batch = pending.batch
         assert batch.top_k is not None
         assert batch.top_p is not None
         owner = torch.bucketize(torch.arange(len(logits), device=logits.device), rows, right=True) - 1
-        temperature = torch.where(batch.temperature > 0, batch.temperature, 1.0)[owner][:, None]
-        scaled = logits.float() / temperature
-        return top_filter(scaled, batch.top_k[owner], batch.top_p[owner]) * temperature
+        return top_filter(logits, batch.top_k[owner], batch.top_p[owner], batch.temperature[owner])

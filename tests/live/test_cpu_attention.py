@@ -42,8 +42,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("counts, contexts", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("dtype, close", [(torch.float64, 1e-13), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(("counts", "contexts"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-13), (torch.float32, 1e-5)])
 def test_it_equals_the_definition_and_never_reads_what_is_not_there(counts, contexts, dtype, close):
     query, keys, values, table, packed = case(counts, contexts, dtype=dtype)
     expected = ragged_paged_attention(query, keys, values, table, packed.query_start, packed.context, 0.3)

@@ -50,7 +50,7 @@ DRAFTERS: dict[str, DrafterMaker] = {"ngram": ngram, **{f"exit{layer}": early_ex
 
 def table(names: Sequence[str], per_token: float = 2e-4) -> CostTable:
     """A made-up price list on which budgets come out neither empty nor full."""
-    return linear_table(1e-3, per_token, drafters=dict.fromkeys(names, 2e-4))
+    return linear_table(1e-3, per_token, (1, 1024), drafters=dict.fromkeys(names, 2e-4))
 
 
 def build_engine(
