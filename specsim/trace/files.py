@@ -103,4 +103,4 @@ def write_blocks(path: Path, tables: Iterable[pa.Table]) -> None:
 
 def _write_group(writer: pq.ParquetWriter, tables: Sequence[pa.Table]) -> None:
     table = pa.concat_tables([piece.cast(writer.schema) for piece in tables]).unify_dictionaries()
-    writer.write_table(table, row_group_size=len(table))
+    writer.write_table(table, row_group_size=max(1, len(table)))  # a request may have no rows
