@@ -18,6 +18,7 @@ from specsim.cli.policies import policies
 from specsim.cli.profile import profile
 from specsim.cli.record import record
 from specsim.cli.regret import regret
+from specsim.cli.run import run as run_live
 from specsim.cli.schema import schema
 from specsim.cli.simulate import simulate
 from specsim.cli.timeline import timeline
@@ -61,6 +62,7 @@ app.command()(tune)
 app.command()(policies)
 app.command()(record)
 app.command()(profile)
+app.command("run")(run_live)
 app.command()(parity)
 app.command()(timeline)
 app.add_typer(cost.app, name="cost")

@@ -1,0 +1,165 @@
+"""The end of a live run: what it brought, for people and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from specsim.report.wording import digits, percent, times
+
+if TYPE_CHECKING:
+    from specsim.live.session_result import PlainDecoding, SessionResult
+
+SHOWN_SECONDS = 0.005
+"""Phases that took less are left out of the list: they would read 0.00."""
+
+
+def show_summary(result: SessionResult, console: Console, setting: str, telemetry: Path | None) -> None:
+    """Print what a run brought.
+
+    console    of stderr
+    setting    model and machine in words
+    telemetry  where the run was written to (None: nowhere)
+    """
+    run = result.run
+    console.print()
+    console.print(Text(run.label, style="bold", overflow="fold"))
+    console.print(Text(setting, style="dim"))
+    if run.lossy_reason:
+        console.print(Text(f"LOSSY: {run.lossy_reason}", style="bold red"))
+    if result.interrupted:
+        console.print(Text("interrupted: what follows is of what was done until then", style="bold yellow"))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim")
+    for row in (*_speed_rows(result), *_speculation_rows(result), *_latency_rows(result)):
+        table.add_row(*row)
+    console.print(table)
+    for line in _closing_lines(result, telemetry):
+        console.print(Text(line), soft_wrap=True)
+    for request in result.failed:
+        console.print(Text(f"failed: {request.error}", style="bold red"), soft_wrap=True)
+
+
+def _speed_rows(result: SessionResult) -> list[tuple[str, str, str]]:
+    summary, run = result.summary, result.run
+    rows = [
+        ("requests", f"{summary.num_requests:,.0f}", _of_requests(result)),
+        ("output tokens", f"{summary.num_output_tokens:,.0f}", f"in {digits(run.duration)} s"),
+        ("throughput", digits(summary.token_throughput), "tokens/s"),
+    ]
+    plain = result.plain
+    if plain is not None:
+        rows.append(
+            ("  autoregressive", digits(plain.summary.token_throughput), "tokens/s, same prompts, same process")
+        )
+        verdict = "slower than autoregressive" if plain.speedup < 1 else "over autoregressive"
+        rows.append(("  speedup", times(plain.speedup), verdict))
+    return rows
+
+
+def _of_requests(result: SessionResult) -> str:
+    ended = {"failed": 0, "cancelled": 0}
+    for request in result.requests:
+        if request.status in ended:
+            ended[request.status] += 1
+    unsent = len(result.prompts) - len(result.requests)
+    words = [f"{count} {status}" for status, count in ended.items() if count]
+    words += [f"{unsent} not begun"] if unsent else []
+    return ", ".join(["finished", *words])
+
+
+def _identity(plain: PlainDecoding) -> list[str]:
+    """Whether the output is that of plain decoding; nothing where tokens are drawn, whose luck differs."""
+    if not plain.compared:
+        return []
+    different = plain.difference
+    if different is None:
+        return [f"identical to plain decoding: yes, all {plain.compared} outputs, token by token"]
+    return [
+        f"identical to plain decoding: no, {different.num_requests} of {plain.compared} outputs differ; "
+        f"first difference at token {different.position} of request {different.request_id}"
+    ]
+
+
+def _speculation_rows(result: SessionResult) -> list[tuple[str, str, str]]:
+    summary = result.summary
+    rows = [
+        ("mean acceptance length", digits(summary.mean_acceptance_length), "tokens a step, bonus included"),
+        ("acceptance rate", percent(summary.acceptance_rate), "accepted of verified drafts"),
+        ("draft yield", percent(summary.draft_yield), "accepted of drafted tokens"),
+        ("budget ratio", percent(summary.budget_ratio), "verified of drafted tokens"),
+    ]
+    for name, share in result.arm_shares.items():
+        rows.append((f"drafted by {name}" if name != "plain" else "without a draft", percent(share), "of steps"))
+    return rows
+
+
+def _latency_rows(result: SessionResult) -> list[tuple[str, str, str]]:
+    summary = result.summary
+    phases = result.phase_seconds
+    rows = [
+        ("TTFT", digits(1e3 * summary.ttft_mean), "ms to the first token, mean"),
+        ("TPOT", digits(1e3 * summary.tpot_mean), "ms a further token, mean"),
+    ]
+    spent = ", ".join(f"{name} {digits(seconds)}" for name, seconds in phases.items() if seconds >= SHOWN_SECONDS)
+    return [*rows, ("seconds by phase", digits(sum(phases.values())), spent)]
+
+
+def _closing_lines(result: SessionResult, telemetry: Path | None) -> list[str]:
+    lines = [] if result.plain is None else _identity(result.plain)
+    lines += [f"note: {note}" for note in result.run.notes]
+    if telemetry is not None:
+        lines.append(f"telemetry: {telemetry}  (check it: specsim parity {telemetry})")
+    return lines
+
+
+def as_facts(result: SessionResult, setting: dict[str, Any], telemetry: Path | None) -> dict[str, Any]:
+    """The same for machines, ready for JSON: null where a number does not exist.
+
+    setting    model and machine by name
+    """
+    from specsim.study.run_folder import run_facts
+
+    outputs = [
+        {
+            "request_id": request.request_id,
+            "prompt_id": result.prompts[request.request_id].id,
+            "domain": request.domain,
+            "finish_reason": request.finish_reason,
+            "num_prompt_tokens": request.num_prompt_tokens,
+            "token_ids": request.token_ids,
+            "text": request.text,
+            "error": request.error,
+        }
+        for request in result.requests
+    ]
+    return {
+        **setting,
+        **run_facts(result.run, result.summary),
+        "interrupted": result.interrupted,
+        "arm_shares": result.arm_shares,
+        "phase_seconds": result.phase_seconds,
+        "autoregressive": None if result.plain is None else _plain_facts(result.plain),
+        "telemetry": None if telemetry is None else str(telemetry),
+        "outputs": outputs,
+    }
+
+
+def _plain_facts(plain: PlainDecoding) -> dict[str, Any]:
+    from specsim.study.run_folder import run_facts
+
+    return {
+        "speedup": plain.speedup if math.isfinite(plain.speedup) else None,
+        "num_compared": plain.compared,
+        "identical": plain.difference is None if plain.compared else None,
+        "first_difference": None if plain.difference is None else dataclasses.asdict(plain.difference),
+        "metrics": run_facts(plain.run, plain.summary)["metrics"],
+    }

