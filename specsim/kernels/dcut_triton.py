@@ -26,11 +26,11 @@ def _plan(
     num_verify,
     batch,
     depth,
-    num_fractions,
     confidence_request,
     confidence_position,
     BATCH: tl.constexpr,
     DEPTH: tl.constexpr,
+    FRACTIONS: tl.constexpr,
     EVERY: tl.constexpr,
     INCLUDE_ZERO: tl.constexpr,
     CODE_COUNT: tl.constexpr,
@@ -43,9 +43,9 @@ def _plan(
 
     # A left fold, each score by itself: a scan would associate otherwise.
     score = tl.full([BATCH, DEPTH], 1.0, tl.float64)
-    for step in range(depth):
+    for step in range(DEPTH):
         at = confidence + request.to(tl.int64) * confidence_request + step * confidence_position
-        factor = tl.load(at, mask=request < batch, other=1.0)
+        factor = tl.load(at, mask=request < tl.where(step < depth, batch, 0), other=1.0)
         score = tl.where(position[None, :] >= step, score * factor[:, None], score)
     score = tl.where(position[None, :] < drafted[:, None], score, UNDRAFTED)  # padding, too, is undrafted
     real = (request[:, None] < batch) & (position[None, :] < depth)
@@ -72,8 +72,8 @@ def _plan(
         highest = tl.full([], float("-inf"), tl.float64)
         if INCLUDE_ZERO:
             highest = bonus.to(tl.float64) / tl.load(seconds)
-        for ratio in range(num_fractions):
-            numerator, denominator = tl.load(fractions + ratio), tl.load(fractions + num_fractions + ratio)
+        for ratio in range(FRACTIONS):
+            numerator, denominator = tl.load(fractions + ratio), tl.load(fractions + FRACTIONS + ratio)
             kept = total
             if CODE_COUNT:
                 kept += batch
@@ -121,12 +121,18 @@ def scores_and_plan(
     LAUNCHES["plan"] += 1
     _plan[(1,)](
         confidence, draft.num_drafts.contiguous(), cost.seconds.contiguous(), fractions, scores, num_verify,
-        batch, depth, fractions.shape[1], *confidence.stride(),
-        BATCH=triton.next_power_of_2(batch), DEPTH=triton.next_power_of_2(depth), EVERY=policy.ratios == "all",
+        batch, depth, *confidence.stride(),
+        BATCH=triton.next_power_of_2(batch), DEPTH=triton.next_power_of_2(depth), FRACTIONS=fractions.shape[1],
+        EVERY=policy.ratios == "all",
         INCLUDE_ZERO=policy.include_zero, CODE_COUNT=policy.count == "code", BONUS=policy.numerator == "bonus",
         UNDRAFTED=UNDRAFTED, num_warps=max(1, min(16, size // 128)),
     )  # fmt: skip
     return scores, num_verify
+
+
+def fits(batch: int, depth: int) -> bool:
+    """Whether that many requests of that many drafts can be planned here."""
+    return depth > 0 and triton.next_power_of_2(max(batch, 1)) * triton.next_power_of_2(depth) <= MOST_SCORES
 
 
 _ON_DEVICE: dict[tuple[bytes, str], torch.Tensor] = {}
@@ -155,7 +161,7 @@ def _check(policy: DCut, draft: Draft, confidence: torch.Tensor, cost: StepCost)
     ):
         if values.dtype != dtype or tuple(values.shape) != (length,):
             raise InputError(f"{name} is {values.dtype} {tuple(values.shape)}: allowed is {dtype} [{length}]")
-    if triton.next_power_of_2(max(batch, 1)) * triton.next_power_of_2(depth) > MOST_SCORES:
+    if not fits(batch, depth):
         raise InputError(
             f"{batch} requests of {depth} drafts: allowed are {MOST_SCORES} scores, requests and drafts each padded to"
             " a power of two"

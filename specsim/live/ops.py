@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+
+from specsim.policies.budget.dcut import DCut
+from specsim.policies.controller import PlanKernel
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +27,8 @@ class Ops:
     attend    (query [N, Hq, d], key_pool, value_pool, what `prepare` returned, scale) -> [N, Hq, d]; defined by
               `kernels.attention.ragged_paged_attention`
     verify    see `kernels.verify.verify`: (logits, rows, proposal, sampling) -> Verdict
-    plan      D-cut's plan by a kernel of its own (None: the policy's own array code)
+    plan      a kernel for (budget policy, most requests, most drafts a request): its `plan` by other means (None: its
+              own array code plans)
     """
 
     name: str
@@ -32,7 +37,7 @@ class Ops:
     prepare: Callable[..., Any]
     attend: Callable[..., torch.Tensor]
     verify: Callable[..., Any]
-    plan: Callable[..., Any] | None
+    plan: Callable[[Any, int, int], PlanKernel | None]
 
 
 def choose_ops(device: str | torch.device) -> Ops:
@@ -47,7 +52,7 @@ def _definitions() -> Ops:
     from specsim.kernels.verify import verify
     from specsim.live.cpu_attention import attend, prepare, store_kv
 
-    return Ops("definitions", pack, store_kv, prepare, attend, verify, None)
+    return Ops("definitions", pack, store_kv, prepare, attend, verify, lambda policy, batch, depth: None)
 
 
 def _triton() -> Ops:
@@ -60,6 +65,11 @@ def _triton() -> Ops:
         table, query_start, context = shared
         return attention_triton.ragged_paged_attention(query, key_pool, value_pool, table, query_start, context, scale)
 
+    def plan(policy: Any, batch: int, depth: int) -> PlanKernel | None:
+        if type(policy) is not DCut or not dcut_triton.fits(batch, depth):
+            return None
+        return partial(dcut_triton.plan, policy)
+
     return Ops(
         name="triton",
         pack=pack_triton.pack,
@@ -67,5 +77,5 @@ def _triton() -> Ops:
         prepare=prepare,
         attend=attend,
         verify=verify_triton.verify,
-        plan=dcut_triton.plan,
+        plan=plan,
     )

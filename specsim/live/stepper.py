@@ -49,6 +49,9 @@ class Stepper:
         self._limits = [min(spec.max_context or longest, longest) for spec in specs]
         vocabulary = engine.setup.target.model.get_output_embeddings().weight.shape[0]
         self._mixer = Mixer(engine.drafters, self._limits, self.state, vocabulary, self.clock)
+        self._plan_kernel = engine.setup.ops.plan(
+            engine.controller.budget_policy, engine.config.max_num_seqs, engine.controller.max_depth
+        )
         self._catch_up = CatchUp(len(specs), len(engine.scheduler.slots.requests))
         self._verifier = Verifier(engine.setup.runner, self.state, engine.scheduler.slots, engine.acceptor)
         self._committer = Committer(engine, self._catch_up)
@@ -211,7 +214,7 @@ class Stepper:
         assert drafted is not None
         if drafted.scores and next(iter(drafted.scores.values())).shape[1] < columns:
             raise AssertionError("fewer scores than drafts were ordered")
-        step.num_verify = self.controller.plan(step.draft, self._costs.there(cost, added)).num_verify
+        step.num_verify = self.controller.plan(step.draft, self._costs.there(cost, added), self._plan_kernel).num_verify
         step.budget = int(step.num_verify.sum())
         self.clock.mark("plan")
 

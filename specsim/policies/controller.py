@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from specsim.policies.config import ControllerConfig
 from specsim.policies.exactness import exactness
 from specsim.policies.parts import by_arm, each_drafters
 from specsim.policies.survival import namespace
+
+PlanKernel: TypeAlias = Callable[[Draft, Array, StepCost], Array]
+"""Another implementation of one budget policy's `plan`, equal to it in bits."""
 
 
 class Controller:
@@ -130,15 +133,17 @@ class Controller:
         columns = next(iter(draft.scores.values())).shape[1]
         return self.budget_policy.draft_lengths(draft, self._confidence(draft, price(columns)), price)
 
-    def plan(self, draft: Draft, cost: StepCost) -> Plan:
+    def plan(self, draft: Draft, cost: StepCost, kernel: PlanKernel | None = None) -> Plan:
         """After drafting: how many drafts of each request the target verifies.
 
         draft   what was proposed; scores may hold NaN, which counts as no confidence at all
         cost    seconds at every budget
+        kernel  gives what the budget policy's own `plan` gives, by other means (None: the policy's own)
         """
         if cost.seconds.shape[0] == 1:  # no room for a single draft: an empty batch, or a plain step
             return Plan(namespace(draft.num_drafts).zeros_like(draft.num_drafts))
-        num_verify = self.budget_policy.plan(draft, self._confidence(draft, cost), cost)
+        planned = self.budget_policy.plan if kernel is None else kernel
+        num_verify = planned(draft, self._confidence(draft, cost), cost)
         if self.budget_policy.score is not None and self._warming_up(draft):
             return Plan(draft.num_drafts)
         return Plan(num_verify)
