@@ -109,9 +109,9 @@ class Bench:
 
     def jobs(self, batch: int, context: int) -> Iterator[Job]:
         """Everything measured at one batch and context."""
-        self._place(batch)
+        self.place(batch)
         for tokens in self.grid.tokens(batch):
-            yield self._verify(batch, context, tokens)
+            yield self.verify(batch, context, tokens)
         if batch == 1:
             for tokens in self.grid.prompts:
                 yield self._prefill(context, tokens)
@@ -131,7 +131,7 @@ class Bench:
         batch = self.grid.batches[-1]
         return batch * self.setup.pool.blocks_for(self.grid.longest(batch)) > self.setup.pool.num_blocks
 
-    def _place(self, batch: int) -> None:
+    def place(self, batch: int) -> None:
         """Blocks for each request of a batch, in turns where there are too few of them."""
         each = self.setup.pool.blocks_for(self.grid.longest(batch))
         table = np.zeros_like(self.setup.pool.table)
@@ -152,7 +152,7 @@ class Bench:
         room = np.full(batch, self.grid.depth, np.int64)
         return self.setup.state.batch(np.arange(batch), full, room, np.zeros(batch, np.int64))
 
-    def _verify(self, batch: int, context: int, tokens: int) -> Job:
+    def verify(self, batch: int, context: int, tokens: int) -> Job:
         """A pass whose anchors are the last of `context` tokens, and the verdict on what it says."""
         rows, counts = self._rows(batch, context - 1, tokens)
         runner, ops, zeros = self.setup.runner, self.setup.ops, torch.zeros_like(rows.slots)

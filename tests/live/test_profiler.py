@@ -138,7 +138,7 @@ def test_buckets_are_a_ladder_that_ends_at_the_most_tokens_on_cuda_and_none_on_a
 def test_requests_have_blocks_of_their_own_while_there_are_enough(target):
     grid = Grid((1, 2), (20,), 32, 5, ())
     bench = Bench(profiling_setup(target, grid), [], grid)
-    bench._place(2)
+    bench.place(2)
     used = bench.setup.pool.device_table()[:, : bench.setup.pool.blocks_for(grid.longest(2))]
     assert len(set(used.flatten().tolist())) == used.numel()
     assert 0 not in used
