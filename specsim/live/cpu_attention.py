@@ -44,19 +44,20 @@ class Together:
     length: int
 
 
-def prepare(packed: Packed, table: torch.Tensor, block_size: int) -> tuple[Together, ...]:
+def prepare(packed: Packed, table: torch.Tensor, block_size: int, whole: bool = False) -> tuple[Together, ...]:
     """What all layers of a pass share.
 
     table   [R, M] int64, blocks of each request
+    whole   whether a token sees all its request's positions, those behind it too, instead of those up to its own
     """
     counts = packed.query_start.diff()
     narrow = torch.nonzero((counts > 0) & (counts <= NARROW))[:, 0]
     groups = [narrow] if len(narrow) else []
     groups.extend(row[None] for row in torch.nonzero(counts > NARROW)[:, 0])
-    return tuple(_together(packed, table, block_size, rows) for rows in groups)
+    return tuple(_together(packed, table, block_size, rows, whole) for rows in groups)
 
 
-def _together(packed: Packed, table: torch.Tensor, block_size: int, rows: torch.Tensor) -> Together:
+def _together(packed: Packed, table: torch.Tensor, block_size: int, rows: torch.Tensor, whole: bool) -> Together:
     start = packed.query_start[rows]
     counts = packed.query_start[rows + 1] - start
     context = packed.context[rows]
@@ -65,6 +66,8 @@ def _together(packed: Packed, table: torch.Tensor, block_size: int, rows: torch.
     real = step < counts[:, None]
     index = torch.where(real, start[:, None] + step, start[:, None])
     position = context[:, None] - counts[:, None] + step  # of padding too: it must see something
+    if whole:
+        position = (context[:, None] - 1).expand_as(position)
     mask = torch.arange(length) <= position[:, :, None]
     flat = torch.nonzero(real.reshape(-1))[:, 0]
     return Together(

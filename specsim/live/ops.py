@@ -23,7 +23,8 @@ class Ops:
     name      `definitions` or `triton`
     pack      see `kernels.pack.pack`
     store_kv  see `kernels.attention.store_kv`
-    prepare   what all layers of a pass share: (packed, table [R, M], block_size)
+    prepare   what all layers of a pass share: (packed, table [R, M], block_size, whole). Where it is a `whole` pass,
+              every request feeds equally many tokens, and each of them sees all of its request's
     attend    (query [N, Hq, d], key_pool, value_pool, what `prepare` returned, scale) -> [N, Hq, d]; defined by
               `kernels.attention.ragged_paged_attention`
     verify    see `kernels.verify.verify`: (logits, rows, proposal, sampling) -> Verdict
@@ -58,8 +59,13 @@ def _definitions() -> Ops:
 def _triton() -> Ops:
     from specsim.kernels import attention_triton, dcut_triton, pack_triton, verify_triton
 
-    def prepare(packed: Any, table: Any, block_size: int) -> Any:
-        return table, packed.query_start, packed.context
+    def prepare(packed: Any, table: Any, block_size: int, whole: bool = False) -> Any:
+        if not whole:
+            return table, packed.query_start, packed.context
+        # A token that sees all its request's positions is, to the kernel, a request of one token at the end.
+        width = len(packed.tokens) // len(table)
+        alone = torch.arange(width * len(table) + 1, device=table.device)
+        return table.repeat_interleave(width, 0), alone, packed.context.repeat_interleave(width)
 
     def attend(query: Any, key_pool: Any, value_pool: Any, shared: Any, scale: float) -> Any:
         table, query_start, context = shared

@@ -1,8 +1,7 @@
-"""Passes of one model over packed tokens: eager, or as captured CUDA graphs of a few token buckets."""
+"""Passes of one language model over its paged cache."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,36 +10,10 @@ import torch
 from specsim.kernels.pack import Packed
 from specsim.live.attention import PagedPass, attending, check_every_layer_attends, use_paged_attention
 from specsim.live.ops import Ops
+from specsim.live.packed_passes import PackedPasses, Rows
 from specsim.live.paged_kv import AddressedPool, PagedKV
 
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What a pass feeds: a run of tokens of each of R requests, read from the history.
-
-    slots   [R] int64, row of the history
-    starts  [R] int64, first position fed
-    counts  [R] int64, tokens fed
-    total   their sum, on the host
-    """
-
-    slots: torch.Tensor
-    starts: torch.Tensor
-    counts: torch.Tensor
-    total: int
-
-
-@dataclass
-class _Graph:
-    """A captured pass: inputs to fill in, outputs to read."""
-
-    graph: torch.cuda.CUDAGraph
-    slots: torch.Tensor
-    starts: torch.Tensor
-    counts: torch.Tensor
-    logits: torch.Tensor
-    query_start: torch.Tensor
-    features: torch.Tensor | None
+__all__ = ["ModelRunner", "PassOutput", "Rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +22,10 @@ class PassOutput:
 
     logits       [K, V]: of the rows that were asked for, or of all N
     query_start  [R + 1] int64, row of each request's first token, cumulative
-    features     [N, F, hidden] outputs of the layers that were asked for (None: none was)
     """
 
     logits: torch.Tensor
     query_start: torch.Tensor
-    features: torch.Tensor | None
 
 
 class ModelRunner:
@@ -66,7 +37,6 @@ class ModelRunner:
     history    [S, T] int64, every slot's tokens, drafts behind the committed ones
     ops        operations of the device
     buckets    token counts that are captured as CUDA graphs, rising (empty: every pass is eager)
-    features   layers whose outputs are handed over, 0-based
     """
 
     def __init__(
@@ -77,35 +47,35 @@ class ModelRunner:
         history: torch.Tensor,
         ops: Ops,
         buckets: tuple[int, ...] = (),
-        features: tuple[int, ...] = (),
     ) -> None:
         use_paged_attention(model)
         self.model, self.kv, self.pool, self.history, self.ops = model, kv, pool, history, ops
-        self.buckets = buckets
-        self.features = features
-        self._graphs: dict[tuple[int, int], _Graph] = {}
-        self._memory: Any = None
-        self._heard: list[torch.Tensor] = []
+        self._passes = PackedPasses(self._captured, (pool,), len(history), history.device, buckets)
+        self._features: dict[int, torch.Tensor] = {}  # [blocks * block_size, hidden] of each layer listened to
+        self._heard: dict[int, torch.Tensor] | None = None  # outputs of the pass under way
         self._attended: set[int] = set()  # layers that attended in the pass before
-        for layer in features:
-            model.get_decoder().layers[layer].register_forward_hook(self._hear)
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Token counts that are captured as CUDA graphs."""
+        return self._passes.buckets
 
     def tokens_paid(self, total: int) -> int:
         """Tokens a pass of `total` runs over: the next bucket, or as many where it runs eagerly."""
-        index = bisect_left(self.buckets, total)
-        return self.buckets[index] if index < len(self.buckets) else total
+        return self._passes.tokens_paid(total)
 
     @torch.inference_mode()
     def run(self, rows: Rows, keep: torch.Tensor | None = None) -> PassOutput:
-        """Feed tokens, storing their keys and values.
+        """Feed tokens, storing their keys and values, and the outputs of layers that are listened to.
 
         keep     [K] int64, rows whose logits are wanted; a captured pass gives those of every row all the same
                  (None: all of them)
         """
-        if self.buckets and rows.total <= self.buckets[-1]:
-            out = self._replay(self.tokens_paid(rows.total), rows)
-            return out if keep is None else PassOutput(out.logits[keep], out.query_start, out.features)
-        return self._eager(rows.slots, rows.starts, rows.counts, rows.total, keep)
+        if not self._passes.captures(rows.total):
+            return self._eager(rows.slots, rows.starts, rows.counts, rows.total, keep)
+        out = self._passes.run(rows)
+        query_start = out.query_start[: len(rows.slots) + 1]
+        return PassOutput(out.logits if keep is None else out.logits[keep], query_start)
 
     @torch.inference_mode()
     def capture(self, num_requests: int | None = None) -> None:
@@ -113,11 +83,7 @@ class ModelRunner:
 
         num_requests    requests in a pass (None: as many as there are slots)
         """
-        wanted = self.history.shape[0] if num_requests is None else num_requests
-        for size in reversed(self.buckets):  # largest first, so that the smaller ones find its memory to share
-            key = (size, self._requests_paid(size, min(wanted, size)))
-            if key not in self._graphs:
-                self._capture(*key)
+        self._passes.capture(self.history.shape[0] if num_requests is None else num_requests)
 
     @torch.inference_mode()
     def check(self) -> None:
@@ -129,22 +95,42 @@ class ModelRunner:
         self._eager(first, first, first + 1, 1, None)
         check_every_layer_attends(self.model, self._attended)
 
-    def _requests_paid(self, size: int, count: int) -> int:
-        """Requests that a captured pass makes room for.
+    def listen(self, layers: tuple[int, ...]) -> list[torch.Tensor]:
+        """Keep the outputs of some layers from now on; to be asked before any pass is captured.
 
-        Attention cuts its tiles by tokens a request: few requests of many tokens are captured apart from many of few.
+        layers   0-based
+        returns  [blocks * block_size, hidden] of each, a token's beside its keys and values, at its `kv_index`
         """
-        return min(size, self.history.shape[0], 1 << (count - 1).bit_length())
+        hidden = self.model.config.get_text_config().hidden_size
+        for layer in layers:
+            if layer not in self._features:
+                keys = self.kv.keys[0]
+                shape = (keys.shape[0] * keys.shape[1], hidden)
+                self._features[layer] = torch.zeros(shape, dtype=keys.dtype, device=keys.device)
+                self.model.get_decoder().layers[layer].register_forward_hook(self._hear(layer))
+        return [self._features[layer] for layer in layers]
+
+    def _hear(self, layer: int) -> Any:
+        def hook(_: Any, __: Any, output: Any) -> None:
+            if self._heard is not None:  # an early exit runs these layers too
+                self._heard[layer] = (output[0] if isinstance(output, tuple) else output)[0]
+
+        return hook
+
+    def _captured(
+        self, slots: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor, size: int, extra: torch.Tensor | None
+    ) -> PassOutput:
+        return self._eager(slots, starts, counts, size, None)
 
     def _eager(
         self, slots: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor, size: int, keep: torch.Tensor | None
     ) -> PassOutput:
         table = self.pool.device_table()
         packed: Packed = self.ops.pack(self.history, slots, starts, counts, table, self.kv.block_size, size)
-        self._heard.clear()
         shared = self.ops.prepare(packed, table[slots], self.kv.block_size)
         paged = PagedPass(self.kv, packed, shared, self.ops)
         self._attended = paged.layers
+        self._heard = {}
         with attending(paged):
             logits = self.model(
                 input_ids=packed.tokens[None],
@@ -153,41 +139,7 @@ class ModelRunner:
                 use_cache=False,
                 logits_to_keep=0 if keep is None else keep,
             ).logits[0]
-        features = torch.stack(self._heard, dim=1) if self.features else None
-        return PassOutput(logits, packed.query_start, features)
-
-    def _hear(self, _: Any, __: Any, output: Any) -> None:
-        hidden = output[0] if isinstance(output, tuple) else output
-        self._heard.append(hidden[0])
-
-    def _replay(self, size: int, rows: Rows) -> PassOutput:
-        count = len(rows.slots)
-        key = (size, self._requests_paid(size, count))
-        if key not in self._graphs:
-            self._capture(*key)
-        self.pool.device_table()  # brings the table up to date, which the graph reads
-        held = self._graphs[key]
-        held.slots[:count].copy_(rows.slots, non_blocking=True)
-        held.starts[:count].copy_(rows.starts, non_blocking=True)
-        held.counts.zero_()  # requests of an earlier pass behind these feed nothing
-        held.counts[:count].copy_(rows.counts, non_blocking=True)
-        held.graph.replay()
-        return PassOutput(held.logits, held.query_start[: count + 1], held.features)
-
-    def _capture(self, size: int, num_requests: int) -> None:
-        device = self.history.device
-        slots, starts, counts = (torch.zeros(num_requests, dtype=torch.int64, device=device) for _ in range(3))
-        with torch.cuda.device(device):
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(2):  # kernels compile, workspaces are made
-                    self._eager(slots, starts, counts, size, None)
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._memory):
-                out = self._eager(slots, starts, counts, size, None)
-        self._memory = graph.pool() if self._memory is None else self._memory
-        # The outputs are held, so that no other graph of the pool is given their memory.
-        key = (size, num_requests)
-        self._graphs[key] = _Graph(graph, slots, starts, counts, out.logits, out.query_start, out.features)
+        for layer, hidden in self._heard.items():
+            self._features[layer].index_copy_(0, packed.kv_index, hidden)
+        self._heard = None
+        return PassOutput(logits, packed.query_start)

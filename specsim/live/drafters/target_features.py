@@ -1,0 +1,89 @@
+"""What a trained drafter reads of the target: hidden states of committed tokens, embedding and LM head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from specsim.errors import InputError
+from specsim.live.drafters.batch import DraftBatch
+from specsim.live.engine import LiveSetup
+from specsim.live.packed_passes import Rows
+
+MOST_TOKENS = 2048
+"""Tokens of a pass that brings a drafter's cache up to date."""
+
+
+class TargetFeatures:
+    """Hidden states of some target layers, kept beside the target's keys and values.
+
+    layers  0-based
+    setup   the device side of the engine
+    """
+
+    def __init__(self, layers: tuple[int, ...], setup: LiveSetup) -> None:
+        self._kept = setup.runner.listen(layers)
+        self._setup = setup
+        model = setup.target.model
+        self.embedding: torch.Tensor = model.get_input_embeddings().weight
+        self.head: torch.Tensor = model.get_output_embeddings().weight
+        self.vocab_size = int(self.head.shape[0])
+
+    def of(self, slots: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor, size: int) -> torch.Tensor:
+        """[size, F * hidden] of runs of positions, packed."""
+        setup = self._setup
+        table = setup.pool.device_table()
+        packed = setup.ops.pack(setup.state.history, slots, starts, counts, table, setup.block_size, size)
+        return torch.cat([values.index_select(0, packed.kv_index) for values in self._kept], dim=-1)
+
+
+class Progress:
+    """How far each slot's cache goes: positions whose keys were made from the target's own hidden states.
+
+    num_slots  slots
+    """
+
+    def __init__(self, num_slots: int) -> None:
+        self._complete = np.zeros(num_slots, np.int64)
+
+    def release(self, slot: int) -> None:
+        """The next request of the slot starts from nothing."""
+        self._complete[slot] = 0
+
+    def missing(self, batch: DraftBatch) -> tuple[np.ndarray, np.ndarray]:
+        """First position that is missing, and how many are up to the one before the anchor: [B] int64 each."""
+        first = np.minimum(self._complete[batch.slots], batch.lengths - 1)
+        return first, batch.lengths - 1 - first
+
+    def catch_up(self, batch: DraftBatch, setup: LiveSetup, absorb: Callable[[Rows], object]) -> None:
+        """Compute all that is missing in passes of bounded size, in batch order."""
+        first, missing = self.missing(batch)
+        while missing.any():
+            counts = np.diff(np.minimum(np.cumsum(missing), MOST_TOKENS), prepend=0)
+            fed = np.flatnonzero(counts)
+            there = setup.state.on_device(np.stack([batch.slots[fed], first[fed], counts[fed]]))
+            absorb(Rows(there[0], there[1], there[2], int(counts.sum())))
+            first, missing = first + counts, missing - counts
+        self.done(batch)
+
+    def done(self, batch: DraftBatch) -> None:
+        """Everything before the anchors is there."""
+        self._complete[batch.slots] = batch.lengths - 1
+
+
+def check_target(name: str, hidden_size: int, vocab_size: int, setup: LiveSetup) -> None:
+    """Refuse a drafter that was made for another target.
+
+    Raises  InputError naming what differs
+    """
+    model = setup.target.model
+    own = {"hidden states of": hidden_size, "vocabulary of": vocab_size}
+    embedding = model.get_input_embeddings().weight
+    theirs = {"hidden states of": int(embedding.shape[1]), "vocabulary of": int(embedding.shape[0])}
+    for what, size in own.items():
+        if size != theirs[what]:
+            raise InputError(
+                f"drafter {name!r} was made for a target with {what} {size}; {setup.target.name!r} has {theirs[what]}"
+            )
