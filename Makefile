@@ -21,8 +21,9 @@ test: $(VENV)/dev.stamp
 
 live: $(VENV)/live.stamp
 	rm -rf results/live
-	$(BIN)/specsim record --out results/live --limit 1 --max-new-tokens 48 $(LIVE_ARGS)
-	$(BIN)/specsim trace info results/live
+	$(BIN)/specsim run --limit 8 --concurrency 8 --max-new-tokens 96 --drafters ngram,exit24 --depth 5 \
+	  --policy dcut:ratios=all,numerator=bonus@ucb1:reward=throughput,c=0.2 --compare-autoregressive --out results/live $(LIVE_ARGS)
+	$(BIN)/specsim parity results/live
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
