@@ -24,6 +24,7 @@ class Detokenizer:
         self._done = 0  # tokens whose text is in `text`
         self.text = ""
         self._told = 0
+        self._ended = False  # by a stop text: what is left has no place in the text
 
     def add(self, token: int) -> bool:
         """Take one more token; whether a stop text is complete with it, which then is cut from the text."""
@@ -37,6 +38,15 @@ class Detokenizer:
         self._start, self._done = self._done, len(self._tokens)
         return self._cut(max(0, seen - self._longest + 1))
 
+    def finish(self) -> None:
+        """No token follows: bytes that still wait for the rest of a character become the replacement character."""
+        if self._ended:
+            return
+        before = self._decode(self._start, self._done)
+        self.text += self._decode(self._start, len(self._tokens))[len(before) :]
+        self._done = len(self._tokens)
+        self._ended = True
+
     def news(self, finished: bool) -> str:
         """Text that was not told before. What may be the beginning of a stop text waits."""
         sure = len(self.text) if finished else len(self.text) - self._held_back()
@@ -49,6 +59,7 @@ class Detokenizer:
         if not found:
             return False
         self.text = self.text[: min(found)]
+        self._ended = True
         return True
 
     def _held_back(self) -> int:
