@@ -29,8 +29,8 @@ def cut_blocks(
     """Where each block ends: at the first stop token, at a stop text, or at the request's limit, whichever is first.
 
     blocks        [B, D + 1] int64, accepted drafts, then the token that follows them; what lies behind is not read
-    num_accepted  [B] int64, -1 for a request that failed and emits nothing
-    room          [B] int64, tokens the request may still emit, at least 1
+    num_accepted  [B] int64
+    room          [B] int64, tokens the request may still emit
     stop_ids      the model's stop tokens
     requests      the requests, whose text grows by what is emitted
     """
@@ -49,4 +49,4 @@ def cut_blocks(
             if request.detokenizer.add(int(blocks[row, place])):
                 num_emitted[row], stopped[row] = place + 1, True
                 break
-    return Emission(np.clip(num_accepted, 0, num_emitted), num_emitted, stopped)
+    return Emission(np.minimum(num_accepted, num_emitted), num_emitted, stopped)

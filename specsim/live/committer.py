@@ -86,11 +86,11 @@ class Committer:
         step.blocks = np.zeros((len(requests), depth + 1), np.int64)
         if depth:
             step.blocks[:, :depth] = step.tokens
-        accepted = np.where(judged.faulty >= 0, -1, judged.num_accepted)
-        sound = np.flatnonzero(accepted >= 0)
-        step.blocks[sound, accepted[sound]] = judged.next_token[sound]
+        step.blocks[np.arange(len(requests)), judged.num_accepted] = judged.next_token
         room = self._slots.limit[step.slots] - self._slots.emitted[step.slots]
-        return cut_blocks(step.blocks, accepted, room, self._stop_ids, requests)
+        # Where a law is none, the drafts accepted before it are output all the same, as without drafts.
+        room = np.where(judged.faulty >= 0, np.minimum(room, judged.num_accepted), room)
+        return cut_blocks(step.blocks, judged.num_accepted, room, self._stop_ids, requests)
 
     def _seconds(self, step: Step) -> StepSeconds:
         """Phases as measured; the host's share is what is left of the whole step.
@@ -176,10 +176,11 @@ class Committer:
 
     def _end_or_tell_all(self, step: Step, emission: Emission, judged: HostVerdict, now: float) -> None:
         for row, slot in enumerate(step.slots.tolist()):
-            if judged.faulty[row] >= 0:
-                self._fail(slot, int(self._slots.emitted[slot] + judged.faulty[row]), now)
+            emitted, stopped = int(self._slots.emitted[slot]), bool(emission.stopped[row])
+            if judged.faulty[row] >= 0 and not stopped and emitted < self._slots.limit[slot]:
+                self._fail(slot, emitted, now)
             else:
-                self._end_or_tell(slot, bool(emission.stopped[row]), now)
+                self._end_or_tell(slot, stopped, now)
 
     def _end_or_tell(self, slot: int, stopped: bool, now: float) -> None:
         request, state = self._request(slot), self._slots

@@ -202,6 +202,7 @@ class Engine:
         """One engine step; whether there was anything to do."""
         self._drop_cancelled()
         if not self.scheduler.has_work():
+            self._stepper.rest()
             return False
         self._stepper.step()
         return True
@@ -221,6 +222,8 @@ class Engine:
                 drafter.release(slot)
         if request.status == "finished":
             self.tally.request(request, 0, now)
+        if request.detokenizer is not None:
+            request.detokenizer.finish()
         self.ended.append(request)
         for observer in self.observers:
             observer.on_request(request)

@@ -69,7 +69,11 @@ class Stepper:
         self.clock.mark("verify")
         self._committed_at = self._committer.commit(step, verdict, first)
         if not self.scheduler.has_work():
-            self._committed_at = None
+            self.rest()
+
+    def rest(self) -> None:
+        """Nothing is left to do: the next step does not begin where the last one ended."""
+        self._committed_at = None
 
     def _begin(self) -> Step:
         """Form the batch and let the controller order."""
