@@ -220,11 +220,11 @@ class RecordedReplica(Replica):
         failing = [row for row, slot in enumerate(step.slots.tolist()) if self._fails(slot)]
         if not failing:
             return step
-        accepted, emitted = step.num_accepted.copy(), step.num_emitted.copy()
-        accepted[failing], emitted[failing] = 0, 0
-        slots = step.slots[failing]
-        self.scheduler.slots.limit[slots] = self.scheduler.slots.emitted[slots]  # so that the commit lets it go
-        return replace(step, num_accepted=accepted, num_emitted=emitted)
+        emitted = step.num_emitted.copy()
+        emitted[failing] = step.num_accepted[failing]  # no token follows what was accepted
+        slots, state = step.slots[failing], self.scheduler.slots
+        state.limit[slots] = state.emitted[slots] + emitted[failing]  # so that the commit lets it go
+        return replace(step, num_emitted=emitted)
 
     def cancel(self, sequence: int) -> None:
         """A request leaves before the next step."""

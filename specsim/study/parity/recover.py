@@ -23,6 +23,8 @@ def recover(folder: str | Path) -> Manifest:
     path = Path(folder)
     if read_run_file(path).complete:
         raise InputError(f"{path}: the run was closed, so nothing is to be recovered")
+    if not (path / PARTS_FOLDER).is_dir():
+        raise InputError(f"{path}: nothing is left to be recovered; its trace was made already")
     manifest = read_manifest(path / PARTS_FOLDER)
     writer = TraceWriter(path, manifest, resume=True)
     journal = path / STEPS_JOURNAL
