@@ -3,20 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models
-from tokenizers.pre_tokenizers import ByteLevel
-from transformers import PreTrainedTokenizerFast
 
 from specsim.live.detokenizer import Detokenizer
-
-
-def byte_tokenizer():
-    """One token a byte, in the order of the alphabet of byte-level tokenizers, then `<end>`."""
-    alphabet = sorted(ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE({letter: index for index, letter in enumerate(alphabet)}, []))
-    backend.pre_tokenizer, backend.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
-
+from tests.live.byte_tokenizer import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
 

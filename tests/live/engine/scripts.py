@@ -24,10 +24,12 @@ class Script:
 
     tokens  what the target would say, as long as it is asked
     right   right drafts at each output position (None: all)
+    broken  output position from which on the target has no law (None: it always has)
     """
 
     tokens: Sequence[int]
     right: Mapping[int, int] | None = None
+    broken: int | None = None
 
     def drafts(self, position: int, depth: int) -> list[int]:
         """What is drafted at an output position: right ones, then wrong ones."""
@@ -79,17 +81,27 @@ class ScriptedAcceptor:
 
     def judge(self, logits, rows, pending) -> Verdict:
         """See `Acceptor.judge`."""
-        accepted, following = [], []
-        for row, (seed, position) in enumerate(
-            zip(pending.batch.seeds.tolist(), pending.batch.positions.tolist(), strict=True)
-        ):
-            tokens = self.scripts[seed].tokens
-            count = 0
-            while count < int(pending.num_verify[row]) and int(pending.tokens[row, count]) == tokens[position + count]:
-                count += 1
-            accepted.append(count)
-            following.append(tokens[position + count])
-        return Verdict(torch.tensor(accepted), torch.tensor(following), torch.full((len(accepted),), -1))
+        batch = pending.batch
+        found = [
+            self._judged(self.scripts[seed], position, drafts[:count])
+            for seed, position, drafts, count in zip(
+                batch.seeds.tolist(),
+                batch.positions.tolist(),
+                pending.tokens.tolist(),
+                pending.num_verify.tolist(),
+                strict=True,
+            )
+        ]
+        return Verdict(*torch.tensor(found).reshape(-1, 3).T)
+
+    def _judged(self, script: Script, position: int, drafts: list[int]) -> tuple[int, int, int]:
+        """Accepted drafts, the token that follows, and the place that has no law."""
+        count = 0
+        while position + count != script.broken:
+            if count == len(drafts) or drafts[count] != script.tokens[position + count]:
+                return count, script.tokens[position + count], -1
+            count += 1
+        return count, -1, count
 
 
 def scripted_engine(target, scripts: Sequence[Script], depth: int, spec: str = "fixed_depth", **limits) -> Engine:
