@@ -160,7 +160,7 @@ def test_host_and_plan_are_what_real_steps_take_beyond_drafting_and_the_pass(tar
     """Steps of known seconds: what is left is exact."""
     cells = [Cell("verify", 0.25 * tokens, 2, tokens=tokens, context=8) for tokens in (2, 12)]
     meta = profiler._meta(target, OPTIONS, Bench(profiling_setup(target, GRID), [], GRID))
-    watch = Watch(CostTable.from_cells(meta, cells, extrapolate=True), 2)
+    watch, own = Watch(2, CostTable.from_cells(meta, cells, extrapolate=True)), Watch(2, None)
     row = np.zeros((), STEP_DTYPE)
     row["batch"], row["num_verified"] = 2, 4
     row["draft_seconds"], row["verify_seconds"], row["host_seconds"], row["plan_seconds"] = 10.0, 1.5, 0.5, 0.25
@@ -168,7 +168,9 @@ def test_host_and_plan_are_what_real_steps_take_beyond_drafting_and_the_pass(tar
     step = Step(0.0, np.arange(2), [], 0, context=context)
     row["num_verified"] = 0
     watch.on_step(row, step, None)
-    assert watch.seconds == [1.5 + 0.5 + 0.25 - 0.5]  # less the pass over 2 tokens
+    own.on_step(row, step, None)
+    assert watch.seconds == [1.5 + 0.5 + 0.25 - 0.5]  # less the pass over 2 tokens in the table
+    assert own.seconds == [0.5 + 0.25]  # less the pass by the step's own clock
     row["prefill_tokens"] = 3
     watch.on_step(row, step, None)
     row["prefill_tokens"], row["batch"] = 0, 1
