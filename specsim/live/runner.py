@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,13 +108,17 @@ class ModelRunner:
                 keys = self.kv.keys[0]
                 shape = (keys.shape[0] * keys.shape[1], hidden)
                 self._features[layer] = torch.zeros(shape, dtype=keys.dtype, device=keys.device)
-                self.model.get_decoder().layers[layer].register_forward_hook(self._hear(layer))
+                handle = self.model.get_decoder().layers[layer].register_forward_hook(self._hear(layer))
+                weakref.finalize(self, handle.remove)
         return [self._features[layer] for layer in layers]
 
     def _hear(self, layer: int) -> Any:
+        listener = weakref.ref(self)  # the model may outlive its engines, and must not keep their caches
+
         def hook(_: Any, __: Any, output: Any) -> None:
-            if self._heard is not None:  # an early exit runs these layers too
-                self._heard[layer] = (output[0] if isinstance(output, tuple) else output)[0]
+            runner = listener()
+            if runner is not None and runner._heard is not None:  # an early exit runs these layers too
+                runner._heard[layer] = (output[0] if isinstance(output, tuple) else output)[0]
 
         return hook
 
