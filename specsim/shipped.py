@@ -1,4 +1,4 @@
-"""Finds recorded data by path or by the name it ships under in `traces/`."""
+"""Finds recorded data by path or by the name it ships under in `traces/`, and trained drafters in `models/`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Literal, TypeAlias
 
 from specsim.errors import InputError
 
-Kind: TypeAlias = Literal["trace", "cost"]
+Kind: TypeAlias = Literal["trace", "cost", "model"]
 
-SUBFOLDER: dict[Kind, str] = {"trace": ".", "cost": "costs"}
-NOUN: dict[Kind, str] = {"trace": "trace", "cost": "cost table"}
+FOLDER: dict[Kind, str] = {"trace": "traces", "cost": "traces/costs", "model": "models"}
+NOUN: dict[Kind, str] = {"trace": "trace", "cost": "cost table", "model": "drafter"}
+MARK: dict[Kind, str] = {"trace": "manifest.json", "cost": "manifest.json", "model": "config.json"}
+"""The file by which a folder is known."""
 
 
 def shipped_folders(kind: Kind) -> tuple[Path, ...]:
-    """Folders that hold shipped data: `traces/` of the working directory, of the clone, of the installed package."""
+    """Folders that hold what ships: of the working directory, of the clone, of the installed package."""
     package = Path(__file__).resolve().parent
-    roots = (Path("traces"), package.parent / "traces", package / "traces")
-    return tuple(root / SUBFOLDER[kind] for root in roots)
+    return tuple(root / FOLDER[kind] for root in (Path(), package.parent, package))
 
 
 def shipped_path(kind: Kind, name: str | Path) -> Path:
-    """Where the data that a person named lies.
+    """Where the data, or the drafter, that a person named lies.
 
     kind     what is looked for
     name     a folder's path, or the name of shipped data
@@ -33,15 +34,15 @@ def shipped_path(kind: Kind, name: str | Path) -> Path:
     if not given.is_absolute() and len(given.parts) == 1:
         candidates += [folder / given for folder in shipped_folders(kind)]
     for candidate in candidates:
-        if (candidate / "manifest.json").is_file():
+        if (candidate / MARK[kind]).is_file():
             return candidate
     if given.exists():
-        raise InputError(f"{given}: not a {NOUN[kind]}: it has no manifest.json")
+        raise InputError(f"{given}: not a {NOUN[kind]}: it has no {MARK[kind]}")
     known = ", ".join(shipped_names(kind)) or "none"
     raise InputError(f"{given}: no such {NOUN[kind]}, neither a folder nor a shipped one (shipped: {known})")
 
 
 def shipped_names(kind: Kind) -> tuple[str, ...]:
     """Names that `shipped_path` resolves, sorted."""
-    found = {manifest.parent.name for folder in shipped_folders(kind) for manifest in folder.glob("*/manifest.json")}
+    found = {mark.parent.name for folder in shipped_folders(kind) for mark in folder.glob(f"*/{MARK[kind]}")}
     return tuple(sorted(found))

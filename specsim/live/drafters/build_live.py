@@ -8,38 +8,45 @@ from specsim.core import DraftLaw
 from specsim.errors import InputError
 from specsim.live.drafters import EXIT_NAME
 from specsim.live.drafters.batch import LiveDrafter
+from specsim.live.drafters.block_net import BlockNet
 from specsim.live.drafters.early_exit import EarlyExit
+from specsim.live.drafters.live_block import LiveBlock
+from specsim.live.drafters.live_eagle import LiveEagle
 from specsim.live.drafters.live_early_exit import LiveEarlyExit
 from specsim.live.drafters.live_model import LiveModel
 from specsim.live.drafters.live_ngram import LiveNgram
+from specsim.live.drafters.named import SAMPLED_SUFFIX, NamedDrafter, load_named, read_name, split_law
 from specsim.live.engine import LiveSetup
 from specsim.live.models import load_model
 from specsim.live.runner import ModelRunner
+from specsim.shipped import shipped_names
 
 MODEL_PREFIX = "model="
-SAMPLED_SUFFIX = ":sampled"
 
 ALLOWED = (
-    "'ngram', 'exitL' with L layers of the target, such as 'exit24', or 'model=' and a model directory, GGUF file or "
-    f"hub id; the last two may end in '{SAMPLED_SUFFIX}', which draws drafts instead of taking the most likely ones"
+    "'ngram', 'exitL' with L layers of the target, such as 'exit24', 'model=' and a model directory, GGUF file or hub "
+    "id, 'drafter=' and a trained drafter's folder or hub id, or the name of a drafter that ships{shipped}; all but "
+    f"the first may end in '{SAMPLED_SUFFIX}', which draws drafts instead of taking the most likely ones"
 )
 
 
-def build_live_drafter(name: str, setup: LiveSetup, depth: int, **loading: Any) -> LiveDrafter:
-    """The drafter that a name stands for; a model's arm has the name of its folder.
+def build_live_drafter(name: str, setup: LiveSetup, depth: int | None = None, **loading: Any) -> LiveDrafter:
+    """The drafter that a name stands for; the arm of a model or a trained drafter has the name of its folder.
 
-    name        `ngram`, `exitL` or `model=SOURCE`, the latter two with `:sampled` where drafts are to be drawn
+    name        `ngram`, `exitL`, `model=SOURCE`, `drafter=SOURCE` or the name of a shipped drafter; all but the first
+                with `:sampled` where drafts are to be drawn
     setup       the device side of the engine it will draft in
-    depth       draft tokens a block, from 1 to the setup's lookahead
+    depth       draft tokens a block, from 1 to the setup's lookahead (None: that many); a block drafter drafts as
+                many as its block has places for, at most
     loading     options of `load_model` for a model; it gets the target's dtype unless told otherwise
 
     Raises      InputError naming what is allowed
     """
     lookahead = setup.state.history.shape[1] - setup.max_model_len - 1
+    depth = lookahead if depth is None else depth
     if not 1 <= depth <= lookahead:
         raise InputError(f"drafter {name!r}: depth {depth} must be from 1 to the engine's lookahead, {lookahead}")
-    kind = name.removesuffix(SAMPLED_SUFFIX)
-    law: DraftLaw = "point_mass" if kind == name else "sampled"
+    kind, law = split_law(name)
     exit_name = EXIT_NAME.fullmatch(kind)
     if exit_name is not None:
         return _early_exit(int(exit_name[1]), setup, depth, law)
@@ -50,7 +57,23 @@ def build_live_drafter(name: str, setup: LiveSetup, depth: int, **loading: Any) 
         return LiveNgram(depth, setup.device)
     if kind == "ngram":
         raise InputError(f"drafter {name!r}: copied tokens are drawn from no law; use 'ngram'")
-    raise InputError(f"drafter {name!r}: must be {ALLOWED}")
+    named = read_name(name)
+    if named is not None:
+        return _trained(named, setup, depth, bool(loading.get("allow_pickle", False)))
+    raise InputError(f"drafter {name!r}: must be {allowed_names()}")
+
+
+def allowed_names() -> str:
+    """What a live drafter may be called, in words."""
+    names = ", ".join(shipped_names("model"))
+    return ALLOWED.format(shipped=f" ({names})" if names else "")
+
+
+def _trained(named: NamedDrafter, setup: LiveSetup, depth: int, allow_pickle: bool) -> LiveDrafter:
+    net = load_named(named, setup.target, allow_pickle)
+    if isinstance(net, BlockNet):
+        return LiveBlock(named.arm, net, setup, min(depth, net.config.block_size - 1), named.law)
+    return LiveEagle(named.arm, net, setup, depth, named.law)
 
 
 def _early_exit(num_layers: int, setup: LiveSetup, depth: int, law: DraftLaw) -> LiveEarlyExit:

@@ -8,12 +8,13 @@ import torch
 from specsim.core import DrafterSpec, DraftLaw
 from specsim.errors import InputError
 from specsim.live.drafters.batch import DraftBatch, Drafted, Stop
-from specsim.live.drafters.block_net import BlockNet
+from specsim.live.drafters.block_net import BlockConfig, BlockNet
 from specsim.live.drafters.live_eagle import weights_share
 from specsim.live.drafters.own_pages import OwnPages
-from specsim.live.drafters.stepwise import SCORE_SOURCES, STEPWISE_SCORES, draft_stepwise
-from specsim.live.drafters.target_features import MOST_TOKENS, Progress, TargetFeatures, check_target
+from specsim.live.drafters.stepwise import SCORE_SOURCES, STEPWISE_SCORES, draft_stepwise, spread
+from specsim.live.drafters.target_features import MOST_TOKENS, Progress, TargetFeatures, check_target, with_room
 from specsim.live.engine import LiveSetup
+from specsim.live.models import LoadedModel
 from specsim.live.packed_passes import PackedPasses, Rows
 
 
@@ -36,7 +37,8 @@ class LiveBlock:
         self, name: str, net: BlockNet, setup: LiveSetup, max_depth: int, law: DraftLaw = "point_mass"
     ) -> None:
         config = net.config
-        check_target(name, config.shape.hidden_size, config.vocab_size, setup)
+        check_target(name, config.shape.hidden_size, config.vocab_size, setup.target)
+        check_layers(name, config, setup.target)
         if max_depth >= config.block_size:
             raise InputError(f"drafter {name!r} drafts {config.block_size - 1} tokens at most; depth is {max_depth}")
         self._net, self._setup, self._width = net, setup, config.block_size
@@ -60,19 +62,28 @@ class LiveBlock:
             max_depth=max_depth,
             max_context=config.shape.max_positions,
             passes="per_block",
-            target_fraction=weights_share(net, setup),
+            target_fraction=weights_share(net, setup.target),
         )
 
     def draft(self, batch: DraftBatch, depth: int, stop: Stop | None = None) -> Drafted:
-        """See `LiveDrafter.draft`; the block is there at once, so that stopping early only cuts it."""
+        """See `LiveDrafter.draft`; the block is there at once, so that stopping early only cuts it.
+
+        Requests without room are in no pass. Near the context limit a block's last places lie beyond it; the drafts
+        there are not proposed.
+        """
+        own, rows = with_room(batch, self._setup)
+        if not len(own):
+            return draft_stepwise(_nothing, batch, depth, self.spec.law)
         with torch.inference_mode():
-            first, missing = self._progress.missing(batch)
-            if missing.any():
-                self._take_in(batch, first, missing)
-            width = torch.full_like(batch.device_lengths, self._width)
-            rows = Rows(batch.device_slots, batch.device_lengths - 1, width, len(batch) * self._width)
-            logits = self._blocks.run(rows).unflatten(0, (-1, self._width - 1))
-            return draft_stepwise(lambda step: logits[: len(batch), step], batch, depth, self.spec.law)
+            self._take_in(own)
+            width = torch.full_like(own.device_lengths, self._width)
+            there = Rows(own.device_slots, own.device_lengths - 1, width, len(own) * self._width)
+            logits = self._blocks.run(there).unflatten(0, (-1, self._width - 1))[: len(own)]
+
+            def feed(step: int) -> torch.Tensor:
+                return logits[:, step] if rows is None else spread(logits[:, step], rows, len(batch))
+
+            return draft_stepwise(feed, batch, depth, self.spec.law)
 
     def catch_up(self, batch: DraftBatch) -> None:
         """See `LiveDrafter.catch_up`."""
@@ -83,8 +94,11 @@ class LiveBlock:
         """See `LiveDrafter.release`."""
         self._progress.release(slot)
 
-    def _take_in(self, batch: DraftBatch, first: np.ndarray, missing: np.ndarray) -> None:
+    def _take_in(self, batch: DraftBatch) -> None:
         """Keys and values of what the target has committed since, in one pass where it is not too much."""
+        first, missing = self._progress.missing(batch)
+        if not missing.any():
+            return
         if int(missing.sum()) > MOST_TOKENS:
             self._progress.catch_up(batch, self._setup, self._absorb.run)
             return
@@ -114,6 +128,22 @@ class LiveBlock:
         hidden = self._net(embeds, packed.positions, self._pages.attend_to(packed, slots, whole=True))
         drafts = hidden.unflatten(0, (-1, self._width))[:, 1:].flatten(0, 1)
         return self._net.logits(drafts, self._features.head)
+
+
+def _nothing(step: int) -> torch.Tensor:
+    raise AssertionError("nobody has room for a draft")
+
+
+def check_layers(name: str, config: BlockConfig, target: LoadedModel) -> None:
+    """Refuse a block drafter that reads layers of a target with more or fewer of them.
+
+    Raises  InputError
+    """
+    if config.num_target_layers != target.num_layers:
+        raise InputError(
+            f"drafter {name!r} was made for a target with {config.num_target_layers} layers; {target.name!r} has "
+            f"{target.num_layers}"
+        )
 
 
 def _whole_blocks(num_slots: int, width: int) -> tuple[int, ...]:

@@ -8,11 +8,13 @@ from torch.nn.functional import pad
 
 from specsim.core import DrafterSpec, DraftLaw
 from specsim.live.drafters.batch import DraftBatch, Drafted, Stop
+from specsim.live.drafters.block_net import BlockNet
 from specsim.live.drafters.eagle_net import EagleNet
 from specsim.live.drafters.own_pages import OwnPages
-from specsim.live.drafters.stepwise import SCORE_SOURCES, STEPWISE_SCORES, draft_stepwise
-from specsim.live.drafters.target_features import MOST_TOKENS, Progress, TargetFeatures, check_target
+from specsim.live.drafters.stepwise import SCORE_SOURCES, STEPWISE_SCORES, draft_stepwise, spread
+from specsim.live.drafters.target_features import MOST_TOKENS, Progress, TargetFeatures, check_target, with_room
 from specsim.live.engine import LiveSetup
+from specsim.live.models import LoadedModel
 from specsim.live.packed_passes import PackedPasses, Rows
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -37,7 +39,7 @@ class LiveEagle:
         self, name: str, net: EagleNet, setup: LiveSetup, max_depth: int, law: DraftLaw = "point_mass"
     ) -> None:
         config = net.config
-        check_target(name, config.target_hidden_size, config.vocab_size, setup)
+        check_target(name, config.target_hidden_size, config.vocab_size, setup.target)
         self._net, self._setup = net, setup
         self._features = TargetFeatures(config.layers_of(setup.target.num_layers), setup)
         self._pages = OwnPages(config.shape, config.num_layers, setup)
@@ -56,17 +58,18 @@ class LiveEagle:
             max_depth=max_depth,
             max_context=config.shape.max_positions,
             passes="per_depth",
-            target_fraction=weights_share(net, setup),
+            target_fraction=weights_share(net, setup.target),
         )
 
     def draft(self, batch: DraftBatch, depth: int, stop: Stop | None = None) -> Drafted:
-        """See `LiveDrafter.draft`."""
+        """See `LiveDrafter.draft`; requests without room are in no pass."""
+        own, rows = with_room(batch, self._setup)
         hidden: list[torch.Tensor] = []
 
         def feed(step: int) -> torch.Tensor:
-            logits, state = self._anchors(batch) if step == 0 else self._further(batch, step, hidden[-1])
+            logits, state = self._anchors(own) if step == 0 else self._further(own, step, hidden[-1])
             hidden.append(state)
-            return logits
+            return logits if rows is None else spread(logits, rows, len(batch))
 
         with torch.inference_mode():
             return draft_stepwise(feed, batch, depth, self.spec.law, stop)
@@ -130,17 +133,25 @@ class LiveEagle:
         return normed, state, packed.query_start
 
     def _logits(self, normed: torch.Tensor) -> torch.Tensor:
-        """[R, V] in the target's vocabulary; what it cannot propose has no chance."""
         logits = self._net.logits(normed, self._features.head)
-        if self._net.config.draft_vocab_size is None:
-            return logits
-        full = logits.new_full((len(logits), self._features.vocab_size), float("-inf"))
-        return full.index_copy_(1, self._net.get_buffer("target_ids"), logits)
+        return in_target_vocabulary(self._net, logits, self._features.vocab_size)
 
 
-def weights_share(net: torch.nn.Module, setup: LiveSetup) -> float:
+def in_target_vocabulary(net: EagleNet, logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """[R, V] logits of the target's tokens; what the head cannot propose has no chance.
+
+    logits  [R, draft_vocab_size or V]
+    """
+    if net.config.draft_vocab_size is None:
+        return logits
+    full = logits.new_full((len(logits), vocab_size), float("-inf"))
+    return full.index_copy_(1, net.get_buffer("target_ids"), logits)
+
+
+def weights_share(net: EagleNet | BlockNet, target: LoadedModel) -> float:
     """Weights that one pass of a net reads, the LM head included, as a share of those a target pass reads."""
-    model = setup.target.model
-    head = model.get_output_embeddings().weight.numel()
-    target = head + sum(weight.numel() for layer in model.get_decoder().layers for weight in layer.parameters())
-    return round((head + sum(weight.numel() for weight in net.parameters())) / target, 4)
+    head = target.model.get_output_embeddings().weight.numel()
+    layers = target.model.get_decoder().layers
+    read = sum(weight.numel() for name, weight in net.named_parameters() if not name.startswith("embed_tokens"))
+    read += 0 if isinstance(net, EagleNet) and net.config.draft_vocab_size is not None else head
+    return round(read / (head + sum(weight.numel() for layer in layers for weight in layer.parameters())), 4)

@@ -10,6 +10,8 @@ import torch
 from specsim.errors import InputError
 from specsim.live.drafters.batch import DraftBatch
 from specsim.live.engine import LiveSetup
+from specsim.live.mixing import rows_of
+from specsim.live.models import LoadedModel
 from specsim.live.packed_passes import Rows
 
 MOST_TOKENS = 2048
@@ -58,7 +60,11 @@ class Progress:
         return first, batch.lengths - 1 - first
 
     def catch_up(self, batch: DraftBatch, setup: LiveSetup, absorb: Callable[[Rows], object]) -> None:
-        """Compute all that is missing in passes of bounded size, in batch order."""
+        """Compute all that is missing in passes of bounded size, in batch order.
+
+        Requests without room for a draft are left out: their texts may be longer than the drafter can read.
+        """
+        batch, _ = with_room(batch, setup)
         first, missing = self.missing(batch)
         while missing.any():
             counts = np.diff(np.minimum(np.cumsum(missing), MOST_TOKENS), prepend=0)
@@ -73,17 +79,25 @@ class Progress:
         self._complete[batch.slots] = batch.lengths - 1
 
 
-def check_target(name: str, hidden_size: int, vocab_size: int, setup: LiveSetup) -> None:
+def with_room(batch: DraftBatch, setup: LiveSetup) -> tuple[DraftBatch, torch.Tensor | None]:
+    """The requests that may get a draft, and which rows they are (None: all of them)."""
+    if (batch.room > 0).all():
+        return batch, None
+    rows = np.flatnonzero(batch.room > 0)
+    return rows_of(batch, rows, setup.state), setup.state.on_device(rows)
+
+
+def check_target(name: str, hidden_size: int, vocab_size: int, target: LoadedModel) -> None:
     """Refuse a drafter that was made for another target.
 
     Raises  InputError naming what differs
     """
-    model = setup.target.model
+    model = target.model
     own = {"hidden states of": hidden_size, "vocabulary of": vocab_size}
     embedding = model.get_input_embeddings().weight
     theirs = {"hidden states of": int(embedding.shape[1]), "vocabulary of": int(embedding.shape[0])}
     for what, size in own.items():
         if size != theirs[what]:
             raise InputError(
-                f"drafter {name!r} was made for a target with {what} {size}; {setup.target.name!r} has {theirs[what]}"
+                f"drafter {name!r} was made for a target with {what} {size}; {target.name!r} has {theirs[what]}"
             )
