@@ -54,7 +54,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     cells = []
     for batch in world.scale.batches:
         started = time.perf_counter()
-        device.setup.runner.capture(batch)
+        device.setup.runner.capture(batch, batch * (world.scale.depth + 1))
         for policy in POLICIES:
             cells.append(cell(world, device, table, policy, batch))
             print(" ".join(f"{name}={value}" for name, value in cells[-1].items()), flush=True)

@@ -32,7 +32,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     device = world.open(table.meta.capture_sizes)
     cells = []
     for batch in (world.scale.batches[0], world.scale.batches[len(world.scale.batches) // 2], world.scale.batches[-1]):
-        device.setup.runner.capture(batch)
+        device.setup.runner.capture(batch, batch * (world.scale.depth + 1))
         for policy in POLICIES:
             cells.append({"policy": policy, "batch": batch} | waiting(device, table, policy, batch))
             print(" ".join(f"{name}={value}" for name, value in cells[-1].items()), flush=True)

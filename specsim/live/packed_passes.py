@@ -88,9 +88,14 @@ class PackedPasses(Generic[Output]):
             return self._replay(self.tokens_paid(rows.total), rows)
         return self._body(rows.slots, rows.starts, rows.counts, rows.total, rows.extra)
 
-    def capture(self, num_requests: int) -> None:
-        """Capture ahead what would be captured when it is first needed: every bucket, for one number of requests."""
+    def capture(self, num_requests: int, most_tokens: int | None = None) -> None:
+        """Capture ahead what would be captured when it is first needed: the buckets of one number of requests.
+
+        most_tokens     tokens of the largest pass (None: those of the largest bucket)
+        """
         for size in reversed(self.buckets):  # largest first, so that the smaller ones find its memory to share
+            if most_tokens is not None and size > self.tokens_paid(most_tokens):
+                continue
             key = (size, self._requests_paid(size, min(num_requests, size)), None)
             if key not in self._graphs:
                 self._capture(size, key[1], None, key)

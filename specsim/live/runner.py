@@ -79,12 +79,14 @@ class ModelRunner:
         return PassOutput(out.logits if keep is None else out.logits[keep], query_start)
 
     @torch.inference_mode()
-    def capture(self, num_requests: int | None = None) -> None:
-        """Capture ahead what would be captured when it is first needed: every bucket, for one number of requests.
+    def capture(self, num_requests: int | None = None, most_tokens: int | None = None) -> None:
+        """Capture ahead what would be captured when it is first needed: the buckets of one number of requests.
 
         num_requests    requests in a pass (None: as many as there are slots)
+        most_tokens     tokens of the largest pass (None: those of the largest bucket)
         """
-        self._passes.capture(self.history.shape[0] if num_requests is None else num_requests)
+        count = self.history.shape[0] if num_requests is None else num_requests
+        self._passes.capture(count, most_tokens)
 
     @torch.inference_mode()
     def check(self) -> None:
