@@ -1,0 +1,1 @@
+"""Train drafters for a target on the target's own outputs."""
