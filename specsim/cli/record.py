@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from specsim.cli.options import check_folder
+from specsim.core import DraftLaw
+from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from specsim.live.recorder import Progress as Finished
@@ -28,12 +30,21 @@ def record(
         list[Path] | None, typer.Option(help="JSONL file, or folder of them (default: the shipped prompts).")
     ] = None,
     drafters: Annotated[
-        str, typer.Option(help="Comma-separated: ngram, exitL (the target's first L layers).")
+        str,
+        typer.Option(
+            help="Comma-separated: ngram, exitL (the target's first L layers), drafter=SOURCE (a trained one's folder "
+            "or hub id), or the name of one that ships."
+        ),
     ] = "ngram,exit24,exit28",
     depth: Annotated[int, typer.Option(min=1, help="Draft tokens a block.")] = 15,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an output.")] = 160,
     limit: Annotated[int | None, typer.Option(min=1, help="Record this many prompts of each file only.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts the target decodes together.")] = 8,
+    temperature: Annotated[float, typer.Option(min=0, help="Of the target's outputs; 0: greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of outputs and drafts that are drawn.")] = 0,
+    draft_law: Annotated[
+        str, typer.Option(metavar="point_mass|sampled", help="Whether trained drafters draw their drafts.")
+    ] = "point_mass",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
     device: Annotated[str, typer.Option(help="Torch device, e.g. cpu or cuda.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default: torch's choice).")] = None,
@@ -51,15 +62,17 @@ def record(
         bool, typer.Option("--allow-remote-code", help="Run code that comes with the model.")
     ] = False,
 ) -> None:
-    """Record what drafters propose at every position of a model's greedy outputs.
+    """Record what drafters propose at every position of a model's outputs.
 
     The trace replays any policy exactly: specsim compare, specsim simulate.
+    Drawn drafts (--draft-law sampled) replay as an estimate.
     """
     from specsim.live.extra import require_live
     from specsim.live.prompts import read_prompts, shipped_prompts
 
     require_live()
     check_folder(out, "--out")
+    law = _law(draft_law)
     files = read_prompts(prompts or [shipped_prompts()])
     from specsim.live.drafters import build_drafter
     from specsim.live.machine import prepare
@@ -76,6 +89,8 @@ def record(
     options = RecordOptions(
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,
+        temperature=temperature,
+        seed=seed,
         chat_template=chat_template,
         token_ids=token_ids,
         name=name,
@@ -84,7 +99,8 @@ def record(
         prompt_origin=prompt_origin,
         prompt_licence=prompt_licence,
     )
-    arms = [build_drafter(arm.strip(), target, depth) for arm in drafters.split(",")]
+    names = [arm.strip() for arm in drafters.split(",")]
+    arms = [build_drafter(arm, target, depth, law, allow_pickle=allow_pickle) for arm in names]
     with progress_bar() as bar:
         finished: list[Finished] = []
         task = bar.add_task("recording", total=None)
@@ -95,6 +111,14 @@ def record(
 
         run(target, arms, [file.first(limit) for file in files], out, options, resume=resume, report=report)
     _summarize(out, finished)
+
+
+def _law(name: str) -> DraftLaw:
+    """The draft law of a name."""
+    for law in get_args(DraftLaw):
+        if name == law:
+            return cast("DraftLaw", law)
+    raise InputError(f"--draft-law {name!r}: must be point_mass or sampled")
 
 
 def _summarize(out: Path, finished: list[Finished]) -> None:

@@ -22,7 +22,7 @@ from specsim.live.paged_kv import AddressedPool, PagedKV
 from specsim.live.phase_clock import PhaseClock
 from specsim.live.requests import Chunk, LiveRequest
 from specsim.live.runner import ModelRunner
-from specsim.live.sampling import SamplingParams
+from specsim.live.sampling import SamplingParams, request_seed
 from specsim.live.state import SlotState
 from specsim.live.step import Step
 from specsim.live.stepper import Stepper
@@ -184,7 +184,7 @@ class Engine:
             self.clock.now(),
             prompt=tokens,
             params=params,
-            seed=self._seed(sequence) if params.seed is None else params.seed,
+            seed=request_seed(self.options.seed, sequence) if params.seed is None else params.seed,
             detokenizer=self._detokenizer(params, want_text or on_chunk is not None),
             on_chunk=on_chunk,
             submitted_before_step=self._stepper.step_index,
@@ -258,10 +258,6 @@ class Engine:
             wrong = int(tokens.min() if tokens.min() < 0 else tokens.max())
             raise InputError(f"token id {wrong} in a prompt: must be from 0 to {size - 1}")
         return tokens.astype(np.int64)
-
-    def _seed(self, sequence: int) -> int:
-        """A request's own seed, from the engine's."""
-        return int(np.random.SeedSequence([self.options.seed, sequence]).generate_state(1, np.uint64)[0] >> 1)
 
     def _detokenizer(self, params: SamplingParams, wanted: bool) -> Detokenizer | None:
         tokenizer = self.setup.target.tokenizer

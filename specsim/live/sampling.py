@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from specsim.errors import InputError
 
 MAX_SEED = 2**63 - 1
@@ -49,3 +51,12 @@ class SamplingParams:
     def filters(self) -> bool:
         """Whether tokens are left out before one is drawn; greedy decoding keeps the best one anyway."""
         return self.temperature > 0 and (self.top_k > 0 or self.top_p < 1)
+
+
+def request_seed(seed: int, sequence: int) -> int:
+    """A request's own seed, where it was given none.
+
+    seed      of the run
+    sequence  the request's number, in the order of submission
+    """
+    return int(np.random.SeedSequence([seed, sequence]).generate_state(1, np.uint64)[0] >> 1)

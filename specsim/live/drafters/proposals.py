@@ -17,13 +17,20 @@ class Proposals:
     token_ids    [P, D] int64, drafted tokens, -1 at and beyond `num_drafts`
     num_drafts   [P] int64, in [0, D]
     confidence   [P, D] float64, the drafter's own probability of each drafted token, 0 beyond `num_drafts`
-    margin       [P, D] float64, logit of the drafted token minus the next best, 0 beyond (None: no such score)
+    margin       [P, D] float64, largest logit minus the next best, 0 beyond (None: no such score)
+    most         [P, D] float64, largest probability of any token, 0 beyond (None: that of the drafted one, or no law)
+    accept_prob  [P, D] float64, chance that the target accepts each draft once those before it are accepted (None: the
+                 drafts are certain tokens, accepted while they are the path's)
+    accepted     [P] int64, leading drafts that pass the engine's tests (None, like `accept_prob`)
     """
 
     token_ids: np.ndarray
     num_drafts: np.ndarray
     confidence: np.ndarray
     margin: np.ndarray | None = None
+    most: np.ndarray | None = None
+    accept_prob: np.ndarray | None = None
+    accepted: np.ndarray | None = None
 
 
 class Drafter(Protocol):
