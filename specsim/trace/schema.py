@@ -63,7 +63,7 @@ STEP_COLUMNS: tuple[Column, ...] = (
     Column("replica", pa.int64(), "which engine, from 0"),
     Column("batch", pa.int64(), "requests that decode in the step, at least 0"),
     Column("arm", pa.int64(), "index into the manifest's drafters, -1 for a plain step"),
-    Column("depth", pa.int64(), "draft tokens asked of each request, 0 to the drafter's max_depth"),
+    Column("depth", pa.int64(), "draft tokens asked of each request, 0 to the deepest drafter's max_depth"),
     Column("num_drafted", pa.int64(), "drafts of all requests, 0 to batch x depth"),
     Column("num_verified", pa.int64(), "drafts verified, 0 to num_drafted: the budget spent"),
     Column("num_tested", pa.int64(), "verified drafts that met an accept test, 0 to num_verified"),

@@ -42,10 +42,11 @@ def steps_table(steps: np.ndarray) -> pa.Table:
 def _check(steps: np.ndarray, drafters: tuple[DrafterSpec, ...], place: Place) -> None:
     arm = steps["arm"]
     place.require("arm", (arm >= -1) & (arm < len(drafters)), lambda i: arm[i], f"-1 to {len(drafters) - 1}")
-    max_depth = np.array([*(spec.max_depth for spec in drafters), 0])[arm]
+    # Where requests had different drafters the arm is that of most, and the depth that of the deepest.
+    max_depth = np.where(arm >= 0, max((spec.max_depth for spec in drafters), default=0), 0)
     unlimited = np.full(len(steps), np.iinfo(np.int64).max)
     limits = {
-        "depth": (max_depth, "0 to the drafter's max_depth"),
+        "depth": (max_depth, "0 to the deepest drafter's max_depth"),
         "num_drafted": (steps["batch"] * steps["depth"], "0 to batch x depth"),
         "num_verified": (steps["num_drafted"], "0 to num_drafted"),
         "num_tested": (steps["num_verified"], "0 to num_verified"),

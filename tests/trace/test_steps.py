@@ -50,6 +50,21 @@ def test_steps_come_back_exactly(folder):
     assert trace.validate().num_steps == 2
 
 
+def test_a_step_of_several_drafters_may_be_deeper_than_the_one_of_most(tmp_path):
+    drafters = (drafter("short", max_depth=1), drafter("deep", max_depth=2))
+    writer = TraceWriter(tmp_path / "trace", manifest(*drafters))
+    nothing = RecordedBlocks([0], [0], [0], [[]])
+    writer.add(RequestRow(1, "chat", 1, 1, "stop"), {"short": nothing, "deep": nothing})
+    writer.finish(steps=two_steps())
+    assert Trace.open(tmp_path / "trace").steps()["depth"].tolist() == [2, 0]
+
+
+def test_a_plain_step_has_no_depth(folder):
+    spoil(folder, "steps.parquet", set_value("depth", 1, 1))
+    with pytest.raises(InputError, match="1, above 0"):
+        Trace.open(folder).steps()
+
+
 def test_a_trace_without_steps_says_so(tmp_path, folder):
     assert Trace.open(folder).slice(out=tmp_path / "copy").steps() is None
 
@@ -59,7 +74,7 @@ def test_a_trace_without_steps_says_so(tmp_path, folder):
     [
         ("arm", 1, "1; allowed: -1 to 0"),
         ("arm", -2, "-2; allowed: -1 to 0"),
-        ("depth", 3, "3, above 2; allowed: 0 to the drafter's max_depth"),
+        ("depth", 3, "3, above 2; allowed: 0 to the deepest drafter's max_depth"),
         ("num_drafted", 7, "7, above 6; allowed: 0 to batch x depth"),
         ("num_verified", 7, "7, above 6; allowed: 0 to num_drafted"),
         ("num_tested", 6, "6, above 5; allowed: 0 to num_verified"),
