@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-# For a GPU: make live LIVE_ARGS="--device cuda --dtype bfloat16"
+# For a GPU, with a cost table that specsim profile measured there:
+# make live LIVE_ARGS="--device cuda --dtype bfloat16 --cost results/cost"
 LIVE_ARGS ?=
 
 BIN := $(VENV)/bin
