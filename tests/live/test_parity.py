@@ -14,6 +14,7 @@ from specsim.cost import CostTable
 from specsim.errors import InputError
 from specsim.live.acceptor import TargetAcceptor
 from specsim.live.drafters.batch import Drafted
+from specsim.live.models import load_model
 from specsim.live.sampling import SamplingParams
 from specsim.policies.build import ARMS, BUDGETS, CALIBRATORS
 from specsim.serving.run_file import read_run_file
@@ -251,6 +252,27 @@ def test_a_controller_put_together_by_hand_is_refused_before_the_run(target, tmp
     with pytest.raises(InputError, match="put together by hand"):
         record(target, "dcut@ucb1", tmp_path / "run", mutate=mutate)
     assert not (tmp_path / "run").exists()
+
+
+GPU_SPECS = (
+    "dcut@ucb1",
+    "dcut:ratios=all,numerator=bonus@thompson_beta",
+    "dcut_lagged@discounted_thompson_gaussian",
+    "dcut@contextual:scope=request",
+    "tetris:capacity=9@exp3s",
+    "slo_dcut:tpot_seconds=.002@round_robin",
+    "confidence_stop@exit3",
+    "adaspec@round_robin",
+    CALIBRATED["logistic"],
+)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("spec", GPU_SPECS)
+def test_what_a_gpu_decided_is_decided_again_without_one(model_folder, tmp_path, spec, dtype):
+    target = load_model(str(model_folder), dtype=dtype, device="cuda")
+    check(record(target, spec, tmp_path / "run"))
 
 
 def test_drafters_of_the_test_engine_are_those_the_policies_name():

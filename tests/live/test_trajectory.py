@@ -48,7 +48,13 @@ class Watcher:
             key = (slots.sequences[slot], position, step.order.arm)
             count = int(step.seen.num_drafts[i])
             scores = {name: values[i, :count].tolist() for name, values in step.scores.items()}
-            self.blocks[key] = (count, int(emission.num_accepted[i]), step.tokens[i, :count].tolist(), scores)
+            self.blocks[key] = (
+                count,
+                int(emission.num_accepted[i]),
+                int(step.verified[i]),
+                step.tokens[i, :count].tolist(),
+                scores,
+            )
 
     def on_request(self, request):
         pass
@@ -75,7 +81,10 @@ def test_every_visited_block_comes_back_with_the_bits_that_decided(target, tmp_p
             for row, position in enumerate(positions.tolist()):
                 count, accepted = int(blocks.num_drafts[row]), int(blocks.num_accepted[row])
                 scores = {name: blocks.scores[name][row, :count].tolist() for name in spec.scores}
-                found[sequence, position, arm] = (count, accepted, drafted[row, :count].tolist(), scores)
+                seen = int(blocks.num_verified[row])
+                verified = watcher.blocks[sequence, position, arm][2]
+                assert seen == min(verified, len(tokens) - position)  # what lies behind the output nobody judged
+                found[sequence, position, arm] = (count, accepted, verified, drafted[row, :count].tolist(), scores)
                 assert drafted[row, :accepted].tolist() == tokens[position : position + accepted]
     assert found == watcher.blocks
 

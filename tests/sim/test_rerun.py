@@ -98,6 +98,15 @@ def test_a_steps_table_that_was_changed_without_its_hash_is_refused(written, tmp
         LiveRun.open(folder)
 
 
+def test_requests_get_their_tokens_at_the_instants_they_did(written, tmp_path):
+    folder = written(tmp_path / "run")
+    rerun = Rerun(LiveRun.open(folder))
+    list(rerun.steps())
+    told = {one.request_id: (one.first_token_at, one.ended_at) for one in read_run_file(folder).submissions}
+    again = rerun.replica.tally.requests.table()
+    assert {row["request_id"]: (row["first_token_at"], row["finished_at"]) for row in again} == told
+
+
 def test_one_accepted_draft_too_many_is_reported(written, tmp_path, monkeypatch):
     honest = TrajectoryReplay.draft
 
@@ -208,6 +217,32 @@ def test_a_prediction_away_from_the_recorded_path_is_an_estimate_unless_a_trace_
     assert not estimate.exact
     assert exact.exact
     assert exact.resampled == exact.censored == exact.contradicted == 0
+
+
+def test_drafts_that_the_run_cut_off_before_they_were_judged_make_an_estimate(written, tmp_path):
+    folder = written(tmp_path / "run", "fixed_ratio:ratio=.25@strong")
+    state = read_run_file(folder).controller
+    config = dict(state.config) | {"budget": {"name": "fixed_depth", "options": {}}}
+    edit_run(folder, controller=state.model_dump() | {"config": config, "state": _state_of(config)})
+    run = LiveRun.open(folder)
+    assert predict(run).censored > 0
+    assert predict(run, TRACE).exact
+
+
+def test_an_engine_that_idled_is_predicted_to_start_when_it_did(written, tmp_path):
+    folder = written(tmp_path / "run")
+
+    def later(records):
+        records["started_at"] += 1.0
+
+    edit_steps(folder, later)
+    for index, one in enumerate(read_run_file(folder).submissions[1:], start=1):
+        edit_submission(folder, index, arrived_at=one.arrived_at + 1.0)
+    run = LiveRun.open(folder)
+    predicted = predict(run).steps  # the first request has waited for a second
+    assert predicted["started_at"][0] == run.steps["started_at"][0] == 1.0
+    for column in COMPARED:
+        assert predicted[column].tolist() == run.steps[column].tolist()
 
 
 def _state_of(config):
