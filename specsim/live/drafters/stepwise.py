@@ -93,7 +93,9 @@ def _choose(logits: torch.Tensor, batch: DraftBatch, step: int, law: DraftLaw) -
         # argmax, not topk's first: on a tie the target's own greedy choice is the argmax.
         return _Column(logits.argmax(-1), prob, prob, margin, None)
     log_prob = _law(wide, batch)
-    chance = uniform(batch.seeds, batch.positions + step, DRAFT).double()
+    # An output position that is drafted again, since a draft before it was rejected, is drawn anew: a policy may have
+    # seen scores that depend on the draft which came to nothing, and must know nothing of the one that it cuts now.
+    chance = uniform(batch.seeds, batch.positions + (step << 32), DRAFT).double()
     token = draw(log_prob.exp(), chance)
     drawn = log_prob.gather(1, token[:, None])[:, 0].exp().double().clamp(max=1.0)
     return _Column(token, drawn, log_prob.max(-1).values.exp().double().clamp(max=1.0), margin, log_prob)

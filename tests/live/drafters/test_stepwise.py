@@ -55,7 +55,7 @@ def test_drawn_drafts_come_from_each_requests_own_law_by_its_own_uniforms(logits
             raw = logits[place, row].numpy()
             law = next_law(raw, params) if params.temperature else np.eye(VOCABULARY)[raw.argmax()]
             np.testing.assert_allclose(ours, law, rtol=1e-6)
-            chance = float(uniform(batch.seeds[row], batch.positions[row] + place, DRAFT))
+            chance = float(uniform(batch.seeds[row], batch.positions[row] + (place << 32), DRAFT))
             token = int(batch.history[row, batch.lengths[row] + place])
             assert law[:token].sum() - 1e-6 <= chance <= law[: token + 1].sum() + 1e-6
             assert law[token] > 0

@@ -170,7 +170,7 @@ MUTANTS = {
         "kernels.verify:_chances", "place, (-1,)), ACCEPT)", "place, (-1,)), TARGET)", "law"
     ),
     "one number for the draft and its test": Mutant(
-        "live.drafters.stepwise:_choose", "step, DRAFT)", "step, 0)", "law"
+        "live.drafters.stepwise:_choose", "(step << 32), DRAFT)", "step, 0)", "law"
     ),
 }
 """By name, faults of engines and of verification; each is a row of docs/exactness.md."""

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from specsim.kernels.uniform import uniform
 from specsim.live.acceptor import Pending, TargetAcceptor
+from specsim.live.drafters import stepwise
 from specsim.live.ops import choose_ops
 from specsim.live.sampling import SamplingParams
 from tests.live.engine.conftest import VOCABULARY
-from tests.live.engine.engines import DRAFTERS, build_engine, generate, some_prompts
+from tests.live.engine.engines import DRAFTERS, build_engine, early_exit, generate, some_prompts
 
 PROMPTS = some_prompts(high=VOCABULARY)
 NUM_TOKENS = 14
@@ -137,3 +139,42 @@ def test_the_largest_and_the_smallest_seed_are_served(small):
             for policy in ("autoregressive", "fixed_depth")
         ]
         assert runs[0] == runs[1]
+
+
+def test_drafts_drawn_from_a_law_never_use_a_number_twice(small, monkeypatch):
+    """A position drafted again draws anew: policies have seen scores that depend on the draft that came to nothing."""
+    used = []
+
+    def recorded(seed, position, stream):
+        seed, position = torch.broadcast_tensors(seed, position)
+        used.extend(zip(seed.tolist(), position.tolist(), strict=True))
+        return uniform(seed, position, stream)
+
+    monkeypatch.setattr(stepwise, "uniform", recorded)
+    engine = build_engine(small, "fixed_depth", [early_exit(1, law="sampled")], max_num_seqs=6)
+    generate(engine, PROMPTS, [asked(LAWS["hot"], seed) for seed in range(len(PROMPTS))])
+    assert len(used) == len(set(used)) > 6 * NUM_TOKENS
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_with_drafts_drawn_from_a_law_a_seed_gives_the_same_tokens_in_any_batch(small, law):
+    """Not whatever the depth: which uniform decides a token depends on what was drafted. But on nobody else."""
+
+    def outputs(**limits):
+        engine = build_engine(small, "fixed_depth:depth=3", [early_exit(2, law="sampled")], **limits)
+        params = [asked(LAWS[law], seed) for seed in range(len(PROMPTS))]
+        return tokens(generate(engine, PROMPTS, params)), engine.tally.finish()
+
+    alone, totals = outputs(max_num_seqs=1)
+    assert 0 < totals.num_accepted < totals.num_tested
+    for limits in ({"max_num_seqs": 6}, {"max_num_seqs": 3, "max_num_batched_tokens": 23}):
+        assert outputs(**limits)[0] == alone
+
+
+def test_greedy_requests_are_not_touched_by_drafts_drawn_from_a_law(small):
+    """Beside requests that sample, too: at temperature 0 the drafter's law is certain, and so is the target's."""
+    greedy = SamplingParams(NUM_TOKENS)
+    params = [greedy if seed % 2 else asked(LAWS["both"], seed) for seed in range(len(PROMPTS))]
+    plain = tokens(generate(build_engine(small), PROMPTS, greedy))
+    engine = build_engine(small, "fixed_depth", [early_exit(2, law="sampled")])
+    assert tokens(generate(engine, PROMPTS, params))[1::2] == plain[1::2]
