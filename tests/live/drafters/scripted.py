@@ -36,10 +36,11 @@ class Scripted(Controller):
         depth = self.depths[self.step % len(self.depths)]
         self.step += 1
         if isinstance(arm, int):
-            return Order(arm, depth)
+            return Order(arm, min(depth, self.drafters[arm].max_depth))
         arms = np.resize(np.array(arm), context.batch)
         if not depth or len(set(arms.tolist())) == 1:
-            return Order(int(arms[0]), depth)
+            return Order(int(arms[0]), min(depth, self.drafters[arms[0]].max_depth))
+        depth = min(depth, max(self.drafters[each].max_depth for each in arms))
         return Order(int(np.bincount(arms).argmax()), depth, arms)
 
     def observe(self, outcome):
