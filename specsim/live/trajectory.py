@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import specsim
-from specsim.core import DrafterSpec, Score
+from specsim.core import Draft, DrafterSpec, Score
 from specsim.cost.files import read_table
 from specsim.errors import InputError
 from specsim.live.commit import Emission
@@ -68,14 +68,22 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What was drafted in a step before any policy cut it, on the host.
+    """What was drafted in a step before any policy cut it, and what became of it, on the host.
 
-    num_drafts  [B] int64
-    token_ids   [B, D] int64
-    scores      [B, D] float64 each
+    positions     [B] int64, output tokens of each request before the step
+    arms          [B] int64
+    num_drafts    [B] int64
+    num_verify    [B] int64
+    num_accepted  [B] int64
+    token_ids     [B, D] int64
+    scores        [B, D] float64 each
     """
 
+    positions: np.ndarray
+    arms: np.ndarray
     num_drafts: np.ndarray
+    num_verify: np.ndarray
+    num_accepted: np.ndarray
     token_ids: np.ndarray
     scores: dict[Score, np.ndarray]
 
@@ -107,7 +115,7 @@ class TrajectoryRecorder:
         self._header = self._header.model_copy(update={"cost": _cost_section(engine, self.folder)})
         write_run_file(self.folder, self._header)
         self._journal = (self.folder / STEPS_JOURNAL).open("wb")
-        self._visits: dict[int, list[Visit]] = {}
+        self._visits: dict[int, list[tuple[Offer, int]]] = {}
         self._submissions: dict[int, Submission] = {}
         self._cancellations: list[Cancellation] = []
         self._prompt_ids: dict[int, int] = {}
@@ -136,17 +144,10 @@ class TrajectoryRecorder:
         self._now = float(row["started_at"]) + _total(row)
         if emission is None or step.seen is None:
             return
-        slots = self._engine.scheduler.slots
-        offer = self._offer(step)
-        arms = np.full(len(step.slots), step.order.arm) if step.order.arms is None else step.order.arms
-        positions = slots.emitted[step.slots] - emission.num_emitted
+        # Copied here and taken apart when a request ends: the engine waits for this.
+        offer, sequences = self._offer(step, step.seen, emission), self._engine.scheduler.slots.sequences
         for i, slot in enumerate(step.slots.tolist()):
-            arm, count = int(arms[i]), int(offer.num_drafts[i])
-            visit = Visit(
-                int(positions[i]), arm, int(step.verified[i]), int(emission.num_accepted[i]),
-                offer.token_ids[i, :count].tolist(), self._kept(offer, i, count, self._specs[arm]),
-            )  # fmt: skip
-            self._visits.setdefault(slots.request(slot).sequence, []).append(visit)
+            self._visits.setdefault(sequences[slot], []).append((offer, i))
 
     def on_request(self, request: LiveRequest) -> None:
         """See `Observer.on_request`."""
@@ -185,12 +186,25 @@ class TrajectoryRecorder:
         if self in self._engine.observers:
             self._engine.observers.remove(self)
 
-    def _offer(self, step: Step) -> Offer:
-        if step.offered is None or step.offered_tokens is None:
-            assert step.seen is not None
-            return Offer(np.asarray(step.seen.num_drafts), step.tokens, step.scores)
-        scores = {name: values.cpu().numpy() for name, values in step.offered.scores.items()}
-        return Offer(step.offered.num_drafts.cpu().numpy(), step.offered_tokens.cpu().numpy(), scores)
+    def _offer(self, step: Step, seen: Draft, emission: Emission) -> Offer:
+        num_drafts, tokens, scores = np.array(seen.num_drafts), step.tokens, step.scores
+        if step.offered is not None and step.offered_tokens is not None:
+            num_drafts, tokens = step.offered.num_drafts.cpu().numpy(), step.offered_tokens.cpu().numpy()
+            scores = {name: values.cpu().numpy() for name, values in step.offered.scores.items()}
+        return Offer(
+            self._engine.scheduler.slots.emitted[step.slots] - emission.num_emitted,
+            np.full(len(step.slots), step.order.arm) if step.order.arms is None else step.order.arms.copy(),
+            num_drafts.copy(), step.verified.copy(), emission.num_accepted.copy(), tokens.copy(),
+            {name: values.copy() for name, values in scores.items()},
+        )  # fmt: skip
+
+    def _visit(self, offer: Offer, row: int) -> Visit:
+        """One request's part of a step."""
+        arm, count = int(offer.arms[row]), int(offer.num_drafts[row])
+        return Visit(
+            int(offer.positions[row]), arm, int(offer.num_verify[row]), int(offer.num_accepted[row]),
+            offer.token_ids[row, :count].tolist(), self._kept(offer, row, count, self._specs[arm]),
+        )  # fmt: skip
 
     def _kept(self, offer: Offer, row: int, count: int, spec: DrafterSpec) -> dict[str, list[float]]:
         """Scores of one block by column of the trace; what is no number counts as no confidence at all."""
@@ -211,7 +225,7 @@ class TrajectoryRecorder:
         """Write one request down; its blocks are on disk when this returns."""
         self._journal_to_disk()
         count = len(request.token_ids)
-        visits = self._visits.pop(request.sequence, [])
+        visits = [self._visit(offer, row) for offer, row in self._visits.pop(request.sequence, [])]
         step = self._engine.tally.totals.num_steps
         if end == "cancelled":
             self._cancellations.append(Cancellation(sequence=request.sequence, before_step=step))
