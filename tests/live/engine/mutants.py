@@ -49,7 +49,7 @@ MUTANTS = {
         "greedy",
     ),
     "anchor fed one place too early": Mutant(
-        "live.verifier:Verifier._pass", "step.batch.device_lengths - 1", "step.batch.device_lengths - 2", "greedy"
+        "live.state:SlotState.batch", "slots, lengths - 1, 1", "slots, lengths - 2, 1", "greedy"
     ),
     "drafts read one place too early": Mutant(
         "live.verifier:Verifier._judge",
@@ -127,13 +127,13 @@ MUTANTS = {
         "no law",
     ),
     "randomness of the slot, not of the request": Mutant(
-        "live.state:SlotState.batch", "self.seeds[there]", "there", "seeds"
+        "live.state:SlotState._laws_of", "self.seeds[there]", "there", "seeds"
     ),
     "temperature of another slot": Mutant(
-        "live.state:SlotState.batch", "self.temperature[there]", "self.temperature[there.flip(0)]", "seeds"
+        "live.state:SlotState._laws_of", "self.temperature[there]", "self.temperature[there.flip(0)]", "seeds"
     ),
     "output position of another request": Mutant(
-        "live.state:SlotState.batch", "where[3], self.top_k", "where[3].flip(0), self.top_k", "seeds"
+        "live.state:SlotState.batch", "where[5],", "where[5].flip(0),", "seeds"
     ),
     "filters of another request": Mutant(
         "live.acceptor:TargetAcceptor._filtered", "right=True) - 1", "right=True).clamp(max=len(rows) - 1)", "seeds"

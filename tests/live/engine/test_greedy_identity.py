@@ -7,7 +7,15 @@ from specsim.live.greedy import decode_greedy
 from specsim.live.models import load_model
 from specsim.live.sampling import SamplingParams
 from specsim.policies.build import ARMS, BUDGETS
-from tests.live.engine.engines import DRAFTERS, build_engine, check_all_is_given_back, generate, refusal, some_prompts
+from tests.live.engine.engines import (
+    DRAFTERS,
+    build_engine,
+    check_all_is_given_back,
+    early_exit,
+    generate,
+    refusal,
+    some_prompts,
+)
 
 NUM_TOKENS = 18
 PROMPTS = some_prompts()
@@ -33,7 +41,7 @@ SPECS = {
 """Every budget policy that may run live, with options that make it cut."""
 
 EVERY_SPEC = [spec for specs in SPECS.values() for spec in specs]
-LIVE_ARMS = [name for name in ARMS if name not in ("fixed_arm", "hedge")]
+LIVE_ARMS = [*(name for name in ARMS if name not in ("fixed_arm", "hedge")), "contextual:scope=request"]
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +149,6 @@ def test_a_policy_that_cannot_run_live_is_refused(stopping):
 
 @pytest.mark.parametrize("spec", ["dcut:score=max_prob", "fixed_ratio:score=drawn_prob", "tetris"])
 def test_pruning_that_would_change_the_law_of_sampled_drafts_is_refused(stopping, spec):
-    from tests.live.engine.engines import early_exit
-
     assert "is not exact with drafter exit2" in refusal(
         lambda: build_engine(stopping, spec, [early_exit(2, law="sampled")])
     )
