@@ -16,7 +16,7 @@ from specsim.live.drafters.live_model import LiveModel
 from specsim.live.models import load_model
 from specsim.live.paged_kv import PagedKV
 from specsim.live.profiler import ProfileOptions, profile, profiling_setup
-from specsim.live.profiler_cells import Bench, Grid
+from specsim.live.profiler_cells import Bench, Grid, _fed_tokens
 from specsim.live.profiler_steps import STEPS, Watch
 from specsim.live.profiler_timing import Stopwatch
 from specsim.live.step import Step
@@ -83,10 +83,12 @@ def test_prefill_is_charged_less_the_pass_that_a_step_pays_anyway():
     cells = [
         Cell("verify", 0.25, 1, tokens=1, context=8),
         Cell("verify", 0.5, 1, tokens=1, context=16),
+        Cell("verify", 9.0, 1, tokens=2, context=16),
+        Cell("verify", 7.0, 2, tokens=2, context=16),
         Cell("prefill", 1.0, tokens=16, context=8),
         Cell("prefill", 0.375, tokens=16, context=16),
     ]
-    assert [cell.seconds for cell in profiler._less_plain_pass(cells)] == [0.25, 0.5, 0.75, 0.0]
+    assert [cell.seconds for cell in profiler._less_plain_pass(cells)] == [0.25, 0.5, 9.0, 7.0, 0.75, 0.0]
 
 
 def test_a_spent_time_budget_still_measures_every_cell_once(target, drafters):
@@ -123,6 +125,7 @@ def test_captured_passes_are_measured_at_every_bucket_a_step_can_fall_into():
     grid = Grid((1, 3, 8), (8,), 128, 15, ladder)
     assert grid.tokens(1) == [1, 2, 4, 8, 16]
     assert grid.tokens(3) == [4, 8, 16, 32, 48]  # a plain step of 3 is padded to 4, a full one has 48 tokens
+    assert grid.tokens(5) == [8, 16, 32, 48, 64, 96]  # a full one has 80, padded to 96
     assert grid.tokens(8) == [8, 16, 32, 48, 64, 96, 128]
     assert Grid((8,), (8,), 128, 15, (8, 64)).tokens(8) == [8, 64, 65, 128]  # above the largest: eager
     assert Grid((8,), (8,), 100, 15, (8, 64)).tokens(8) == [8, 64, 65, 100]
@@ -195,6 +198,19 @@ def test_a_drafter_with_a_cache_of_its_own_is_charged_for_what_it_missed(target,
     assert switch[0].seconds > 0
     drafts = {(cell.batch, cell.depth, cell.context) for cell in table.cells if cell.phase == "draft"}
     assert drafts == {(batch, depth, context) for batch in (1, 2) for depth in (1, 2, 5) for context in (8, 16)}
+
+
+def test_catching_up_begins_from_nothing_each_time_it_is_timed(target, make_model):
+    smaller = replace(target, name="smaller", model=make_model("float32", num_hidden_layers=1))
+    setup = profiling_setup(target, GRID)
+    drafter = LiveModel(smaller, setup, OPTIONS.depth)
+    bench = Bench(setup, [drafter], GRID)
+    bench.place(1)
+    job = bench._switch(drafter, 16)
+    for _ in range(2):
+        with _fed_tokens(smaller.model) as fed:
+            job.run()
+        assert sum(fed) == 16
 
 
 @pytest.mark.gpu

@@ -16,6 +16,7 @@ from specsim.live.engine import Engine, LiveSetup
 from specsim.live.engine_options import EngineOptions
 from specsim.live.profiler_cells import _fed_tokens
 from specsim.live.replayed import ClosedLoad, Recording, ReplayedAcceptor, ReplayedDrafter, replayed_drafters
+from specsim.live.runner import PassOutput
 from specsim.policies.build import build_controller
 from specsim.serving import EngineConfig
 from specsim.sim.simulate import simulate
@@ -137,6 +138,19 @@ def test_a_stand_in_really_runs_the_first_layers_over_anchors_and_drafts(target)
     drafting = paid[paid["depth"] > 0]
     passes = paid["num_verified"] + paid["batch"] + paid["prefill_tokens"]
     assert sum(fed) == passes.sum() + (drafting["num_drafted"] + drafting["batch"]).sum()
+
+
+def test_a_stand_in_feeds_each_anchor_and_as_many_tokens_behind_it_as_are_drafted(target):
+    setup = LiveSetup(target, CONFIG, DEPTH, EngineOptions())
+    drafter = ReplayedDrafter(Recording(TRACE, setup), 0, setup, "layers:1")
+    fed = []
+    drafter._stand_in.run = lambda rows: (fed.append(rows), PassOutput(torch.zeros(1, 1), rows.slots))[1]
+    setup.state.indices[:3] = [4, 0, 8]
+    batch = setup.state.batch(np.arange(3), np.array([9, 7, 12]), np.array([5, 2, 0]), np.array([3, 1, 2]))
+    drafter.draft(batch, 4)
+    assert fed[0].starts.tolist() == [8, 6, 11]
+    assert fed[0].counts.tolist() == [5, 3, 1]
+    assert fed[0].total == 9
 
 
 def test_what_a_stand_in_writes_does_not_reach_the_targets_output(target):
