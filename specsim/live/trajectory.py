@@ -94,13 +94,22 @@ class TrajectoryRecorder:
     The folder is a `trajectory` trace with its steps, and beside it run.json and the cost table. A request is on disk
     once it has ended; `close` makes the trace of them. Use it as a context manager, or call `close`.
 
-    folder   new or empty
-    engine   whose run is recorded; requests may wait in it, but no step may have been taken
-    name     of the trace (empty: the folder's)
-    licence  of the outputs' tokens that the trace holds
+    folder       new or empty
+    engine       whose run is recorded; requests may wait in it, but no step may have been taken
+    name         of the trace (empty: the folder's)
+    licence      of the outputs' tokens that the trace holds
+    closed_loop  clients that each submit their next request when their last one has ended, so that a prediction lets
+                 them (None: requests come when they come)
     """
 
-    def __init__(self, folder: str | Path, engine: Engine, name: str = "", licence: str = "not stated") -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        engine: Engine,
+        name: str = "",
+        licence: str = "not stated",
+        closed_loop: int | None = None,
+    ) -> None:
         if engine.tally.totals.num_steps:
             raise InputError(
                 f"the engine has taken {engine.tally.totals.num_steps} steps; record a run from before its first one"
@@ -109,7 +118,7 @@ class TrajectoryRecorder:
         self._engine = engine
         self._specs: tuple[DrafterSpec, ...] = engine.controller.drafters
         self._manifest = _manifest(engine, name or self.folder.resolve().name, licence)
-        self._header = _header(engine)
+        self._header = _header(engine, closed_loop)
         self._writer = TraceWriter(self.folder, self._manifest)
         engine.cost.save(self.folder / COST_FOLDER)
         self._header = self._header.model_copy(update={"cost": _cost_section(engine, self.folder)})
@@ -331,7 +340,7 @@ def _manifest(engine: Engine, name: str, licence: str) -> Manifest:
     )
 
 
-def _header(engine: Engine) -> RunFile:
+def _header(engine: Engine, closed_loop: int | None) -> RunFile:
     """run.json of a run that has not begun."""
     controller, setup, config = engine.controller, engine.setup, engine.config
     if controller.config is None:
@@ -361,6 +370,7 @@ def _header(engine: Engine) -> RunFile:
         device=str(setup.device),
         dtype=setup.target.dtype,
         versions=versions(),
+        closed_loop=closed_loop,
     )
 
 

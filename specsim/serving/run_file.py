@@ -138,6 +138,8 @@ class RunFile(Section):
     seed                of the policies' draws
     drafters            names, index = arm
     acceptance          how its outputs are marked (empty: the target judged)
+    closed_loop         clients that each submitted their next request when their last one had ended (None: requests
+                        came when they came)
     num_scores_zeroed   scores that were no finite number and are 0 in the trace
     submissions         in order of submission
     cancellations       in the order they happened
@@ -155,6 +157,7 @@ class RunFile(Section):
     device: str
     dtype: str
     versions: dict[str, str]
+    closed_loop: Count | None = None
     num_steps: Count = 0
     num_scores_zeroed: Count = 0
     submissions: list[Submission] = []

@@ -7,13 +7,14 @@ recorded, and counted: the prediction is then an estimate. A position-indexed tr
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import simpy
 
-from specsim.core import Blocks, Draft
+from specsim.core import Blocks, Draft, Score
 from specsim.errors import InputError
 from specsim.serving.run_file import Submission
 from specsim.serving.scheduler import Scheduler
@@ -25,6 +26,7 @@ from specsim.sim.replica import Replica, Step
 from specsim.sim.rerun_replay import TrajectoryReplay, Visited
 from specsim.sim.rerun_run import LiveRun, as_request, seconds_of
 from specsim.trace import TraceLike
+from specsim.trace.blocks import shifted
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,10 @@ class JoinedReplay(FilledReplay):
 
     def _load(self, sequence: int, arm: int) -> Visited:
         blocks = self._joined.blocks(self._where[sequence], self._arms[arm])
-        return Visited({position: position for position in range(len(blocks.num_drafts))}, blocks)
+        scores = {score: _score(blocks, score) for score in self._drafters[arm].scores}
+        return Visited(
+            {position: position for position in range(len(blocks.num_drafts))}, replace(blocks, scores=scores)
+        )
 
     def _contradictions(self) -> int:
         """Blocks of the run whose acceptance the trace has otherwise."""
@@ -160,6 +165,10 @@ def predict(run: LiveRun, trace: TraceLike | None = None) -> Prediction:
     visible = [_visible_at(run, one) for one in wanted]
     env = simpy.Environment(min(visible))
     done, left = Signal(env), [len(requests)]
+    closed = run.facts.closed_loop is not None
+    # Clients of a closed loop submit what follows when what they had is finished, whenever that is now.
+    owed = deque(r for r, one in zip(requests, wanted, strict=True) if closed and one.before_step)
+    follow = {request.sequence for request in owed}
     cost = run.cost.fresh()
     limits, controller = run.facts.engine.limits, run.controller()
 
@@ -167,6 +176,10 @@ def predict(run: LiveRun, trace: TraceLike | None = None) -> Prediction:
         left[0] -= 1
         if not left[0]:
             done.fire(ARRIVAL)
+        elif owed:
+            following = owed.popleft()
+            following.arrived_at = env.now
+            replica.submit(following)
 
     replica = PredictedReplica(
         env, 0, Scheduler(limits, limits.max_num_seqs, controller.max_depth), replay,  # type: ignore[arg-type]
@@ -174,6 +187,8 @@ def predict(run: LiveRun, trace: TraceLike | None = None) -> Prediction:
     )  # fmt: skip
     env.process(replica.process())
     for request, instant in zip(requests, visible, strict=True):
+        if request.sequence in follow:
+            continue
         event = Timed(env, instant - env.now, ARRIVAL)
         event.callbacks.append(partial(_arrive, replica, request))
     env.run(until=done)
@@ -211,12 +226,24 @@ def _arm_of(trace: TraceLike, arm: int, run: LiveRun) -> int:
                 raise InputError(
                     f"drafter {spec.name}: the trace has depth {other.max_depth}, the run {spec.max_depth}"
                 )
-            missing = [score for score in spec.scores if score not in other.scores]
-            if missing:
-                raise InputError(f"drafter {spec.name}: the trace lacks score {missing[0]}, which the run's offers")
+            read = run.controller().budget_policy.score
+            if read not in (None, "shifted_prob", *other.scores) and not (
+                read == "max_prob" and spec.law == "point_mass"
+            ):
+                raise InputError(f"drafter {spec.name}: the trace lacks score {read}, which the policy reads")
             return index
     names = ", ".join(other.name for other in trace.drafters)
     raise InputError(f"the trace has no drafter {spec.name} (it has: {names})")
+
+
+def _score(blocks: Blocks, score: Score) -> np.ndarray:
+    """[P, D] a score of a trace that may not have it: derived where it can be, else 0, which nobody reads."""
+    if score in blocks.scores:
+        return blocks.scores[score]
+    drawn = blocks.scores["drawn_prob"]
+    if score == "shifted_prob":
+        return shifted(drawn, blocks.num_drafts)
+    return drawn if score == "max_prob" else np.zeros_like(drawn)
 
 
 def _rows_of(trace: TraceLike, run: LiveRun) -> list[int]:

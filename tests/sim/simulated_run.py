@@ -82,10 +82,13 @@ class Watched(Replica):
         return step
 
 
-def write_run(folder: Path, spec: str = "dcut@ucb1", gap: float = 0.02, seed: int = 5) -> Path:
+def write_run(
+    folder: Path, spec: str = "dcut@ucb1", gap: float = 0.02, seed: int = 5, closed_loop: int | None = None
+) -> Path:
     """Simulate the trace's requests in order, one every `gap` seconds, and write what a recorder would.
 
-    spec  the controller's text, no policy that stops drafting
+    spec         the controller's text, no policy that stops drafting
+    closed_loop  clients that submit one after the other instead
     """
     controller = build_controller(spec, TRACE.drafters)
     state = controller.state_dict()
@@ -98,13 +101,23 @@ def write_run(folder: Path, spec: str = "dcut@ucb1", gap: float = 0.02, seed: in
         )
     replica = Watched(
         env, 0, Scheduler(LIMITS, LIMITS.max_num_seqs, controller.max_depth), Replay(TRACE, LIMITS.max_num_seqs, 64),
-        TABLE.fresh(), controller, Tally(TRACE.drafters, record_steps=True), policy_rng(seed, 0), lambda request: None,
+        TABLE.fresh(), controller, Tally(TRACE.drafters, record_steps=True), policy_rng(seed, 0),
+        lambda request: follow(),
     )  # fmt: skip
+    owed = requests[closed_loop:] if closed_loop else []
+
+    def follow():
+        if owed:
+            owed[0].arrived_at = env.now
+            replica.submit(owed.pop(0))
+
     env.process(replica.process())
-    for request in requests:
+    for request in requests[:closed_loop]:
+        request.arrived_at = 0.0 if closed_loop else request.arrived_at
         Timed(env, request.arrived_at, ARRIVAL).callbacks.append(partial(_arrive, replica, request))
     env.run()
     _write(folder, replica, requests, controller, state, seed)
+    edit_run(folder, closed_loop=closed_loop)
     return folder
 
 

@@ -16,11 +16,11 @@ from specsim.serving.tally import plan_hash
 from specsim.sim.rerun import COMPARED, Rerun
 from specsim.sim.rerun_predict import predict
 from specsim.sim.rerun_replay import TrajectoryReplay
-from specsim.sim.rerun_run import LiveRun
+from specsim.sim.rerun_run import PHASES, LiveRun
 from specsim.trace import Trace
 from specsim.trace.steps import steps_table
 from tests.sim.simulated_run import TRACE, edit_run, edit_steps, edit_submission, write_run
-from tests.trace.traces import drop_row, reseal, spoil
+from tests.trace.traces import drop_row, edit_manifest, reseal, spoil
 
 SPECS = (
     "autoregressive",
@@ -227,6 +227,44 @@ def test_drafts_that_the_run_cut_off_before_they_were_judged_make_an_estimate(wr
     run = LiveRun.open(folder)
     assert predict(run).censored > 0
     assert predict(run, TRACE).exact
+
+
+def test_clients_of_a_closed_loop_follow_one_another_in_the_prediction_too(tmp_path):
+    folder = write_run(tmp_path / "run", closed_loop=3)
+    assert take_again(folder)[1] is None
+    honest = Trace.open(folder).steps()
+
+    def slow(records):  # arrivals are then as late as the slow engine made them
+        for name in ("started_at", *(f"{phase}_seconds" for phase in PHASES)):
+            records[name] *= 2.0
+
+    edit_steps(folder, slow)
+    for index, one in enumerate(read_run_file(folder).submissions):
+        edit_submission(folder, index, arrived_at=2.0 * one.arrived_at)
+    predicted = predict(LiveRun.open(folder))
+    assert predicted.exact
+    assert predicted.steps.tobytes() == honest.tobytes()
+    edit_run(folder, closed_loop=None)
+    assert predict(LiveRun.open(folder)).steps.tobytes() != honest.tobytes()
+
+
+def test_a_score_that_a_trace_lacks_is_derived_or_refused_where_it_is_read(written, tmp_path):
+    folder = written(tmp_path / "run", "dcut:score=max_prob@strong")
+    entries = [entry.model_copy(update={"scores": ("drawn_prob",)}) for entry in TRACE.manifest.drafters]
+    TRACE.write(tmp_path / "prompts")
+    edit_manifest(
+        tmp_path / "prompts",
+        lambda record: record.update(drafters=[entry.model_dump(mode="json") for entry in entries]),
+    )
+    bare = Trace.open(tmp_path / "prompts")
+    assert bare.drafters[0].scores == ("drawn_prob",)
+    run = LiveRun.open(folder)
+    assert predict(run, bare).steps.tobytes() == run.steps.tobytes()  # a certain draft is its law's most likely token
+    state = read_run_file(folder).controller
+    config = dict(state.config) | {"budget": {"name": "dcut", "options": {"score": "margin"}}}
+    edit_run(folder, controller=state.model_dump() | {"config": config})
+    with pytest.raises(InputError, match="margin"):
+        predict(LiveRun.open(folder), bare)
 
 
 def test_an_engine_that_idled_is_predicted_to_start_when_it_did(written, tmp_path):
