@@ -186,7 +186,7 @@ class LiveSession:
             return
         from specsim.live.trajectory import TrajectoryRecorder
 
-        with TrajectoryRecorder(out, self.engine) as recorder:
+        with TrajectoryRecorder(out, self.engine, closed_loop=self.load.concurrency or None) as recorder:
             drive.on_submit = lambda request: recorder.tag(request, self.jobs[request.sequence].prompt.id)
             yield
 
