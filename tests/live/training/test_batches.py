@@ -75,6 +75,12 @@ def test_a_group_of_steps_draws_each_row_once_at_most():
     assert sorted(seen) == list(range(0, 192, 3))
 
 
+def test_each_step_draws_anchors_of_its_own():
+    rows = join_rows([np.array([1])] * 8, [np.arange(2, 40)] * 8, [0] * 8, [0] * 8)
+    sampler = AnchorSampler(rows, np.zeros(len(rows.tokens), np.int64), 4, 6, 3, 0, on_path=False)
+    assert not sampler.draw(0, "cpu").anchors.equal(sampler.draw(1, "cpu").anchors)
+
+
 def test_only_rows_that_were_asked_for_and_can_be_drafted_are_drawn(data):
     among = np.array([1, 7])
     sampler = AnchorSampler(data, np.zeros(len(data.tokens), np.int64), 4, 2, 3, 0, on_path=False, among=among)
