@@ -114,9 +114,10 @@ def test_sampling_options_reach_the_model(live_run):
     assert texts("--stop", stop)[0] == greedy[0][: greedy[0].index(stop)]
 
 
-def test_telemetry_is_written_and_the_simulator_takes_the_same_steps(live_run, specsim, tmp_path):
+@pytest.mark.parametrize("load", [("--concurrency", 2), ("--arrival-rate", 100)])
+def test_telemetry_is_written_and_the_simulator_takes_the_same_steps(live_run, specsim, tmp_path, load):
     folder = tmp_path / "run"
-    code, _, err = live_run(*ARMS, "--concurrency", 2, "--out", folder)
+    code, _, err = live_run(*ARMS, *load, "--out", folder)
     assert code == 0
     assert f"telemetry: {folder}  (check it: specsim parity {folder})" in err
     code, out, _ = specsim("parity", folder)
@@ -205,7 +206,8 @@ def test_ctrl_c_ends_the_run_in_order(model_folder, tmp_path, specsim):
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = [
         sys.executable, "-m", "specsim.cli.main", "run", "--model", model_folder, "--cost", "cpu-smollm2",
-        "--prompts", prompts, "--concurrency", "2", "--max-new-tokens", "120", "--ignore-eos", "--out", folder, "--threads", "1",
+        "--prompts", prompts, "--concurrency", "2", "--max-new-tokens", "120", "--ignore-eos", "--out", folder,
+        "--threads", "1",
     ]  # fmt: skip
     environment = os.environ | {"COLUMNS": "80", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
