@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specsim.live.requests import LiveRequest
+from specsim.live.members import Members
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Emission:
 
 
 def cut_blocks(
-    blocks: np.ndarray, num_accepted: np.ndarray, room: np.ndarray, stop_ids: np.ndarray, requests: list[LiveRequest]
+    blocks: np.ndarray, num_accepted: np.ndarray, room: np.ndarray, stop_ids: np.ndarray, members: Members
 ) -> Emission:
     """Where each block ends: at the first stop token, at a stop text, or at the request's limit, whichever is first.
 
@@ -32,21 +32,22 @@ def cut_blocks(
     num_accepted  [B] int64
     room          [B] int64, tokens the request may still emit
     stop_ids      the model's stop tokens
-    requests      the requests, whose text grows by what is emitted
+    members       the requests, whose text grows by what is emitted
     """
     num_emitted = np.minimum(num_accepted + 1, room)
-    eos = np.array([not request.params.ignore_eos for request in requests], bool)
-    places = np.arange(blocks.shape[1])
-    stops = np.isin(blocks, stop_ids) & (places < num_emitted[:, None]) & eos[:, None]
-    stopped = stops.any(axis=1)
-    num_emitted = np.where(stopped, stops.argmax(axis=1) + 1, num_emitted)
-    for row, request in enumerate(requests):
-        if request.detokenizer is None:
-            continue
+    stopped = np.zeros(len(blocks), bool)
+    if members.any_eos:
+        places = np.arange(blocks.shape[1])
+        stops = np.isin(blocks, stop_ids) & (places < num_emitted[:, None]) & members.eos[:, None]
+        stopped = stops.any(axis=1)
+        num_emitted = np.where(stopped, stops.argmax(axis=1) + 1, num_emitted)
+    for row in members.with_text:
+        detokenizer = members.requests[row].detokenizer
+        assert detokenizer is not None
         for place in range(int(num_emitted[row])):
             if stopped[row] and place + 1 == num_emitted[row]:
                 break  # the stop token has no text
-            if request.detokenizer.add(int(blocks[row, place])):
+            if detokenizer.add(int(blocks[row, place])):
                 num_emitted[row], stopped[row] = place + 1, True
                 break
     return Emission(np.minimum(num_accepted, num_emitted), num_emitted, stopped)

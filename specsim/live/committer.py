@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from specsim.core import Outcome, StepSeconds
+from specsim.core import Outcome, Score, StepSeconds
 from specsim.kernels.verify import Verdict
 from specsim.live.commit import Emission, cut_blocks
+from specsim.live.members import Members
+from specsim.live.readback import Readback
 from specsim.live.requests import LiveRequest
 from specsim.live.step import Step
 from specsim.live.verifier import FirstTokens
@@ -42,6 +43,7 @@ class Committer:
     def __init__(self, engine: Engine, catch_up: CatchUp) -> None:
         self._engine, self._catch_up = engine, catch_up
         self._scheduler, self._slots = engine.scheduler, engine.scheduler.slots
+        self._readback = Readback(engine.setup.device)
         self._stop_ids = np.array(engine.setup.target.stop_ids, np.int64)
 
     def commit(self, step: Step, verdict: Verdict | None, first: FirstTokens | None) -> float:
@@ -49,8 +51,7 @@ class Committer:
 
         returns  the instant of the commit, seconds
         """
-        judged = None if verdict is None else self._to_host(step, verdict)
-        begun = None if first is None else _host(first.verdict)
+        judged, begun = self._to_host(step, verdict, first)
         emission = None if judged is None else self._emission(step, judged)
         seconds = self._seconds(step)
         now = step.started_at + seconds.total
@@ -68,29 +69,40 @@ class Committer:
             self._end_or_tell_all(step, emission, judged, now)
         return now
 
-    def _to_host(self, step: Step, verdict: Verdict) -> HostVerdict:
-        """Copy what the host needs: the verdict, and the plan and what it was made from."""
-        assert step.num_verify is not None
-        counts = torch.stack([verdict.num_accepted, verdict.next_token, verdict.faulty, step.num_verify]).cpu().numpy()
-        step.verified = counts[3]
+    def _to_host(
+        self, step: Step, verdict: Verdict | None, first: FirstTokens | None
+    ) -> tuple[HostVerdict | None, HostVerdict | None]:
+        """Copy what the host needs, with one wait: verdicts, the plan, and what it was made from."""
+        wanted = [*_columns(verdict), *_columns(None if first is None else first.verdict)]
+        names: tuple[Score, ...] = ()
+        if verdict is not None:
+            assert step.num_verify is not None
+            wanted.append(step.num_verify)
         if step.draft is not None and step.device_tokens is not None:
-            step.tokens = step.device_tokens.cpu().numpy()
-            step.scores = {name: values.cpu().numpy() for name, values in step.draft.scores.items()}
-            step.seen = replace(step.draft, num_drafts=step.draft.num_drafts.cpu().numpy(), scores=step.scores)
-        return HostVerdict(counts[0], counts[1], counts[2])
+            names = tuple(step.draft.scores)
+            wanted += [step.device_tokens, step.draft.num_drafts, *step.draft.scores.values()]
+        found = iter(self._readback.fetch(wanted) if wanted else ())
+        judged = None if verdict is None else HostVerdict(next(found), next(found), next(found))
+        begun = None if first is None else HostVerdict(next(found), next(found), next(found))
+        if judged is not None:
+            step.verified = next(found)
+        if step.draft is not None and step.device_tokens is not None:
+            step.tokens, num_drafts = next(found), next(found)
+            step.scores = dict(zip(names, found, strict=True))
+            step.seen = replace(step.draft, num_drafts=num_drafts, scores=step.scores)
+        return judged, begun
 
     def _emission(self, step: Step, judged: HostVerdict) -> Emission:
         """The tokens of each request, cut where it ends."""
-        requests = [self._request(slot) for slot in step.slots.tolist()]
-        depth = step.tokens.shape[1]
-        step.blocks = np.zeros((len(requests), depth + 1), np.int64)
+        count, depth = len(step.slots), step.tokens.shape[1]
+        step.blocks = np.zeros((count, depth + 1), np.int64)
         if depth:
             step.blocks[:, :depth] = step.tokens
-        step.blocks[np.arange(len(requests)), judged.num_accepted] = judged.next_token
+        step.blocks[np.arange(count), judged.num_accepted] = judged.next_token
         room = self._slots.limit[step.slots] - self._slots.emitted[step.slots]
         # Where a law is none, the drafts accepted before it are output all the same, as without drafts.
         room = np.where(judged.faulty >= 0, np.minimum(room, judged.num_accepted), room)
-        return cut_blocks(step.blocks, judged.num_accepted, room, self._stop_ids, requests)
+        return cut_blocks(step.blocks, judged.num_accepted, room, self._stop_ids, step.members)
 
     def _seconds(self, step: Step) -> StepSeconds:
         """Phases as measured; the host's share is what is left of the whole step.
@@ -119,14 +131,15 @@ class Committer:
         state.num_steps[slots] += 1
         emitted = int(emission.num_emitted.sum())
         self._scheduler.total_length += emitted
-        for row, slot in enumerate(slots.tolist()):
-            self._request(slot).token_ids.extend(step.blocks[row, : emission.num_emitted[row]].tolist())
+        blocks, counts = step.blocks.tolist(), emission.num_emitted.tolist()
+        for request, block, count in zip(step.members.requests, blocks, counts, strict=True):
+            request.token_ids += block[:count]
         arm, num_drafts = (-1, NONE) if step.seen is None else (step.order.arm, step.seen.num_drafts)
-        block = Block(num_drafts, step.verified, emission.num_accepted, emission.num_emitted)
+        told = Block(num_drafts, step.verified, emission.num_accepted, emission.num_emitted)
         if step.order.arms is None:
-            self._engine.tally.decode(arm, block, gaps)
+            self._engine.tally.decode(arm, told, gaps)
         else:
-            self._engine.tally.decode_mixed(step.order.arms, block, gaps)
+            self._engine.tally.decode_mixed(step.order.arms, told, gaps)
         return emitted
 
     def _outcome(self, step: Step, emission: Emission, seconds: StepSeconds) -> Outcome:
@@ -161,7 +174,7 @@ class Committer:
                 continue
             room = state.limit[slot : slot + 1] - state.emitted[slot]
             block = begun.next_token[row : row + 1, None]
-            emission = cut_blocks(block, np.zeros(1, np.int64), room, self._stop_ids, [request])
+            emission = cut_blocks(block, np.zeros(1, np.int64), room, self._stop_ids, Members([request]))
             state.emitted[slot] += 1
             state.length[slot] += 1
             state.last_emit_at[slot] = now
@@ -175,7 +188,10 @@ class Committer:
             self._end_or_tell(slot, bool(emission.stopped[0]), now)
 
     def _end_or_tell_all(self, step: Step, emission: Emission, judged: HostVerdict, now: float) -> None:
-        for row, slot in enumerate(step.slots.tolist()):
+        full = self._slots.emitted[step.slots] >= self._slots.limit[step.slots]
+        ended = np.flatnonzero(full | emission.stopped | (judged.faulty >= 0)).tolist()
+        for row in sorted({*ended, *step.members.heard}):
+            slot = int(step.slots[row])
             emitted, stopped = int(self._slots.emitted[slot]), bool(emission.stopped[row])
             if judged.faulty[row] >= 0 and not stopped and emitted < self._slots.limit[slot]:
                 self._fail(slot, emitted, now)
@@ -204,6 +220,5 @@ class Committer:
         return request
 
 
-def _host(verdict: Verdict) -> HostVerdict:
-    columns = torch.stack([verdict.num_accepted, verdict.next_token, verdict.faulty]).cpu().numpy()
-    return HostVerdict(columns[0], columns[1], columns[2])
+def _columns(verdict: Verdict | None) -> tuple[Any, ...]:
+    return () if verdict is None else (verdict.num_accepted, verdict.next_token, verdict.faulty)

@@ -21,6 +21,7 @@ class Rows:
     counts  [R] int64, tokens fed
     total   their sum, on the host
     extra   [R, ...] what else the pass reads of each request (None: nothing)
+    fed     [3, R] int64, slots, starts and counts in one tensor (None: there is none)
     """
 
     slots: torch.Tensor
@@ -28,6 +29,12 @@ class Rows:
     counts: torch.Tensor
     total: int
     extra: torch.Tensor | None = None
+    fed: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, fed: torch.Tensor, total: int) -> Rows:
+        """Rows of [3, R] slots, starts and counts, which a captured pass copies at once."""
+        return cls(fed[0], fed[1], fed[2], total, None, fed)
 
 
 Output = TypeVar("Output")
@@ -39,14 +46,17 @@ depend on those of its arguments alone."""
 
 @dataclass
 class _Graph(Generic[Output]):
-    """A captured pass: inputs to fill in, outputs to read."""
+    """A captured pass: inputs to fill in, outputs to read.
+
+    fed     [3, R] int64, see `Rows`
+    count   requests of the latest pass: those behind them feed nothing
+    """
 
     graph: torch.cuda.CUDAGraph
-    slots: torch.Tensor
-    starts: torch.Tensor
-    counts: torch.Tensor
+    fed: torch.Tensor
     extra: torch.Tensor | None
     output: Output
+    count: int = 0
 
 
 class PackedPasses(Generic[Output]):
@@ -116,17 +126,20 @@ class PackedPasses(Generic[Output]):
         for pool in self._pools:
             pool.device_table()  # brings the table up to date, which the graph reads
         held = self._graphs[key]
-        held.slots[:count].copy_(rows.slots, non_blocking=True)
-        held.starts[:count].copy_(rows.starts, non_blocking=True)
-        held.counts.zero_()  # requests of an earlier pass behind these feed nothing
-        held.counts[:count].copy_(rows.counts, non_blocking=True)
+        fed = torch.stack([rows.slots, rows.starts, rows.counts]) if rows.fed is None else rows.fed
+        held.fed[:, :count].copy_(fed, non_blocking=True)
+        if count < held.count:
+            held.fed[2, count : held.count].zero_()
+        held.count = count
         if held.extra is not None and rows.extra is not None:
             held.extra[:count].copy_(rows.extra, non_blocking=True)
         held.graph.replay()
         return held.output
 
     def _capture(self, size: int, num_requests: int, extra: torch.Tensor | None, key: tuple[Any, ...]) -> None:
-        slots, starts, counts = (torch.zeros(num_requests, dtype=torch.int64, device=self._device) for _ in range(3))
+        wide = num_requests + num_requests % 2  # kernels like aligned addresses
+        fed = torch.zeros((3, wide), dtype=torch.int64, device=self._device)[:, :num_requests]
+        slots, starts, counts = fed
         if extra is not None:
             extra = extra.new_zeros((num_requests, *extra.shape[1:]))
         for pool in self._pools:
@@ -143,4 +156,4 @@ class PackedPasses(Generic[Output]):
                 output = self._body(slots, starts, counts, size, extra)
         self._memory = graph.pool() if self._memory is None else self._memory
         # The output is held, so that no other graph of the pool is given its memory.
-        self._graphs[key] = _Graph(graph, slots, starts, counts, extra, output)
+        self._graphs[key] = _Graph(graph, fed, extra, output)

@@ -19,6 +19,7 @@ class PhaseClock:
         self._cuda = device.type == "cuda"
         self._origin = time.perf_counter()
         self._marks: list[tuple[str, Any]] = []
+        self._events: list[Any] = []  # used again in every step
 
     def now(self) -> float:
         """Seconds since the engine was made."""
@@ -32,7 +33,9 @@ class PhaseClock:
     def mark(self, phase: str) -> None:
         """A phase ends here, and the next begins."""
         if self._cuda:
-            event = torch.cuda.Event(enable_timing=True)
+            if len(self._marks) == len(self._events):
+                self._events.append(torch.cuda.Event(enable_timing=True))
+            event = self._events[len(self._marks)]
             event.record()
             self._marks.append((phase, event))
         else:

@@ -145,7 +145,7 @@ class Bench:
         counts = np.full(batch, tokens // batch, np.int64)
         counts[: tokens % batch] += 1
         fed = self.setup.state.on_device(np.stack([np.arange(batch), np.full(batch, first), counts]))
-        return Rows(fed[0], fed[1], fed[2], tokens), counts
+        return Rows.of(fed, tokens), counts
 
     def _batch(self, batch: int, context: int) -> DraftBatch:
         full = np.full(batch, context, np.int64)

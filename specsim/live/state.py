@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,17 @@ import torch
 
 from specsim.live.drafters.batch import DraftBatch
 from specsim.live.requests import LiveRequest
+
+
+@dataclass(frozen=True, slots=True)
+class _Laws:
+    """How the next tokens of some requests are chosen; see `DraftBatch`."""
+
+    slots: np.ndarray
+    temperature: torch.Tensor
+    seeds: torch.Tensor
+    top_k: torch.Tensor | None
+    top_p: torch.Tensor | None
 
 
 class SlotState:
@@ -28,6 +40,7 @@ class SlotState:
         self.top_p = torch.ones(num_slots, dtype=torch.float32, device=device)
         self.indices = np.full(num_slots, -1, np.int64)  # row of a trace that each slot's request replays
         self._filters = np.zeros(num_slots, bool)
+        self._laws: _Laws | None = None  # of the batch before
 
     def admit(self, slot: int, request: LiveRequest) -> None:
         """Put a request into a slot: its prompt, and what it had emitted before it was preempted."""
@@ -40,16 +53,33 @@ class SlotState:
         self.top_p[slot] = params.top_p
         self.indices[slot] = request.index
         self._filters[slot] = params.filters
+        self._laws = None
 
     def batch(self, slots: np.ndarray, lengths: np.ndarray, room: np.ndarray, positions: np.ndarray) -> DraftBatch:
-        """Requests of a step, on both sides; see `DraftBatch`."""
-        where = self.on_device(np.stack([slots, lengths, room, positions]))
+        """Requests of a step, on both sides; see `DraftBatch`.
+
+        slots  [B] int64; nobody may change the array, and while it is the same one, so are its requests
+        """
+        count = len(slots)
+        table = np.zeros((6, count + count % 2), np.int64)  # rows of even length: kernels like aligned addresses
+        table[:, :count] = np.stack([slots, lengths - 1, np.ones_like(slots), lengths, room, positions])
+        where = self.on_device(table)[:, :count]
         there = where[0]
-        filtered = bool(self._filters[slots].any())
+        laws = self._laws_of(slots, there)
         return DraftBatch(
-            slots, lengths, room, there, where[1], where[2], self.history, self.temperature[there], self.seeds[there],
-            where[3], self.top_k[there] if filtered else None, self.top_p[there] if filtered else None,
+            slots, lengths, room, there, where[3], where[4], self.history, laws.temperature, laws.seeds, where[5],
+            laws.top_k, laws.top_p, where[:3],
         )  # fmt: skip
+
+    def _laws_of(self, slots: np.ndarray, there: torch.Tensor) -> _Laws:
+        """Gathered when the batch's requests change, and not in every step: each gather is a launch."""
+        if self._laws is None or self._laws.slots is not slots:
+            filtered = bool(self._filters[slots].any())
+            self._laws = _Laws(
+                slots, self.temperature[there], self.seeds[there],
+                self.top_k[there] if filtered else None, self.top_p[there] if filtered else None,
+            )  # fmt: skip
+        return self._laws
 
     def on_device(self, values: np.ndarray) -> torch.Tensor:
         """A small array of the host on the device."""

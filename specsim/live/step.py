@@ -9,6 +9,7 @@ import torch
 
 from specsim.core import Draft, Order, Score, StepContext
 from specsim.live.drafters.batch import DraftBatch, Drafted
+from specsim.live.members import Members
 
 
 @dataclass
@@ -19,12 +20,14 @@ class Step:
     slots           [B] int64, the requests that decode
     chunks          (slot, tokens) of the prompts that are computed beside them
     num_waiting     requests in the queue
+    members         the requests that decode
     context         what the controller was told (None: nobody decodes)
     order           what it ordered
     batch           the decoding requests, on both sides (None: nobody decodes)
     drafted         what was proposed (None: a plain step)
     draft           the same as the plan saw it, on the device
     num_verify      [B] int64, on the device
+    fed             [3, R] int64, slots, starts and counts of the pass, on the device
     missed          tokens drafters had to compute before they could draft, all requests together
     switch_price    what the cost table says of that, seconds
     device_tokens   [B, D] int64, drafted tokens on the device
@@ -43,12 +46,14 @@ class Step:
     slots: np.ndarray
     chunks: list[tuple[int, int]]
     num_waiting: int
+    members: Members = field(default_factory=lambda: Members(()))
     context: StepContext | None = None
     order: Order = field(default_factory=lambda: Order(0, 0))
     batch: DraftBatch | None = None
     drafted: Drafted | None = None
     draft: Draft | None = None
     num_verify: torch.Tensor | None = None
+    fed: torch.Tensor | None = None
     missed: int = 0
     switch_price: float = 0.0
     device_tokens: torch.Tensor | None = None

@@ -18,6 +18,7 @@ from specsim.core import Draft, DrafterSpec, StepContext, StepCost
 from specsim.live.committer import Committer
 from specsim.live.costs import DeviceCosts
 from specsim.live.drafters.batch import DraftBatch, Drafted
+from specsim.live.members import Membership
 from specsim.live.mixing import Mixer
 from specsim.live.requests import LiveRequest
 from specsim.live.step import Step
@@ -52,6 +53,8 @@ class Stepper:
         self._plan_kernel = engine.setup.ops.plan(
             engine.controller.budget_policy, engine.config.max_num_seqs, engine.controller.max_depth
         )
+        self._membership = Membership(engine.scheduler.slots)
+        self._no_drafts = torch.zeros(engine.config.max_num_seqs, dtype=torch.int64, device=engine.setup.device)
         self._catch_up = CatchUp(len(specs), len(engine.scheduler.slots.requests))
         self._verifier = Verifier(engine.setup.runner, self.state, engine.scheduler.slots, engine.acceptor)
         self._committer = Committer(engine, self._catch_up)
@@ -65,6 +68,8 @@ class Stepper:
         if len(step.slots):
             self._draft(step)
             self._plan(step)
+        else:
+            self._verifier.feed(step)
         verdict, first = self._verifier.run(step)
         self.clock.mark("verify")
         self._committed_at = self._committer.commit(step, verdict, first)
@@ -91,21 +96,19 @@ class Stepper:
         step = Step(now, scheduler.decoding, chunks, len(scheduler.waiting))
         self.step_index += 1
         if len(step.slots):
+            step.members = self._membership.of(step.slots)
             step.context = self._context(step)
             step.order = self.controller.choose(step.context)
             step.batch = self._batch(step)
         return step
 
     def _context(self, step: Step) -> StepContext:
-        slots, state = step.slots, self.scheduler.slots
-        batch = len(slots)
+        batch = len(step.slots)
         mean_context = self.scheduler.total_length / batch
-        members = slots.tolist()
         self._decisions += 1
         return StepContext(
             self._decisions - 1, step.started_at, batch, step.num_waiting, mean_context, self._rng,
-            tuple(state.domains[slot] for slot in members), partial(self._price, batch, mean_context),
-            tuple(state.sequences[slot] for slot in members),
+            step.members.domains, partial(self._price, batch, mean_context), step.members.sequences,
         )  # fmt: skip
 
     def _price(self, batch: int, mean_context: float, drafter: DrafterSpec, depth: int) -> StepCost:
@@ -206,7 +209,8 @@ class Stepper:
         assert context is not None
         added = self._added_seconds(step, context)
         if step.draft is None:
-            step.num_verify = torch.zeros(len(step.slots), dtype=torch.int64, device=self.setup.device)
+            step.num_verify = self._no_drafts[: len(step.slots)]
+            self._verifier.feed(step)
             return
         drafter = step.draft.drafter
         if step.order.arms is not None:
@@ -219,7 +223,9 @@ class Stepper:
         if drafted.scores and next(iter(drafted.scores.values())).shape[1] < columns:
             raise AssertionError("fewer scores than drafts were ordered")
         step.num_verify = self.controller.plan(step.draft, self._costs.there(cost, added), self._plan_kernel).num_verify
-        step.budget = int(step.num_verify.sum())
+        budget = step.num_verify.sum()
+        self._verifier.feed(step)
+        step.budget = int(budget)
         self.clock.mark("plan")
 
     def _added_seconds(self, step: Step, context: StepContext) -> float:

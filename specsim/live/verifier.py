@@ -46,24 +46,27 @@ class Verifier:
         verdict = None if step.batch is None else self._judge(step, step.batch, out)
         return verdict, self._first_tokens(step, out)
 
-    def _pass(self, step: Step) -> PassOutput:
-        sizes = np.array([size for _, size in step.chunks], np.int64)
-        slots = np.array([slot for slot, _ in step.chunks], np.int64)
-        computed = np.array([self._slots.computed[slot] for slot in slots.tolist()], np.int64)
-        fed = self._state.on_device(np.stack([slots, computed, sizes]))
-        rows = Rows(fed[0], fed[1], fed[2], int(sizes.sum()))
-        decodes = 0
+    def feed(self, step: Step) -> None:
+        """Put together what the pass feeds, which takes launches that need not wait for the plan's sum."""
+        parts = []
         if step.batch is not None:
-            assert step.num_verify is not None
-            decodes = len(step.batch) + step.budget
-            rows = Rows(
-                torch.cat([step.batch.device_slots, rows.slots]),
-                torch.cat([step.batch.device_lengths - 1, rows.starts]),
-                torch.cat([step.num_verify + 1, rows.counts]),
-                decodes + rows.total,
-            )
-        step.paid = self._runner.tokens_paid(rows.total)
-        return self._runner.run(rows, self._kept(decodes, sizes))
+            assert step.batch.fed is not None
+            if step.draft is not None:
+                step.batch.fed[2].add_(step.num_verify)
+            parts.append(step.batch.fed)
+        if step.chunks:
+            slots, sizes = np.array(step.chunks, np.int64).T
+            computed = np.array([self._slots.computed[slot] for slot in slots.tolist()], np.int64)
+            parts.append(self._state.on_device(np.stack([slots, computed, sizes])))
+        step.fed = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _pass(self, step: Step) -> PassOutput:
+        assert step.fed is not None
+        sizes = np.array([size for _, size in step.chunks], np.int64)
+        decodes = 0 if step.batch is None else len(step.batch) + step.budget
+        total = decodes + int(sizes.sum())
+        step.paid = self._runner.tokens_paid(total)
+        return self._runner.run(Rows.of(step.fed, total), self._kept(decodes, sizes))
 
     def _kept(self, decodes: int, sizes: np.ndarray) -> torch.Tensor | None:
         """Rows whose logits matter: all of the decodes, and the last of each chunk (None: all rows)."""

@@ -32,7 +32,8 @@ def captured(monkeypatch):
 
     def capture(passes, size, num_requests, extra, key):
         keys.append((size, num_requests))
-        slots, starts, counts = (torch.zeros(num_requests, dtype=torch.int64) for _ in range(3))
+        fed = torch.zeros((3, num_requests), dtype=torch.int64)
+        slots, starts, counts = fed
         for _ in range(2):
             passes._body(slots, starts, counts, size, extra)
         out = passes._body(slots, starts, counts, size, extra)
@@ -44,7 +45,7 @@ def captured(monkeypatch):
             out.logits.copy_(again.logits)
             out.query_start.copy_(again.query_start)
 
-        passes._graphs[key] = packed_passes._Graph(SimpleNamespace(replay=replay), slots, starts, counts, extra, out)
+        passes._graphs[key] = packed_passes._Graph(SimpleNamespace(replay=replay), fed, extra, out)
 
     monkeypatch.setattr(PackedPasses, "_capture", capture)
     return keys

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from specsim.live.commit import cut_blocks
 from specsim.live.detokenizer import Detokenizer
+from specsim.live.members import Members
 from specsim.live.requests import LiveRequest
 from specsim.live.sampling import SamplingParams
 
@@ -29,7 +30,7 @@ def request(ignore_eos=False, stop=()):
 def cut(block, accepted, room=50, stop_ids=(EOS,), **params):
     """(emitted, accepted, stopped) of one request."""
     found = cut_blocks(
-        np.array([block]), np.array([accepted]), np.array([room]), np.array(stop_ids), [request(**params)]
+        np.array([block]), np.array([accepted]), np.array([room]), np.array(stop_ids), Members([request(**params)])
     )
     return int(found.num_emitted[0]), int(found.num_accepted[0]), bool(found.stopped[0])
 
@@ -67,7 +68,7 @@ def test_a_stop_text_may_begin_in_an_earlier_block():
     asked = request(stop=("234",))
     found = []
     for block in ([1, 2], [3, 4]):
-        found.append(cut_blocks(np.array([block]), np.array([1]), np.array([50]), np.array([EOS]), [asked]))
+        found.append(cut_blocks(np.array([block]), np.array([1]), np.array([50]), np.array([EOS]), Members([asked])))
     assert [bool(one.stopped[0]) for one in found] == [False, True]
     assert asked.text == "1"
 
@@ -76,6 +77,6 @@ def test_a_stop_text_may_begin_in_an_earlier_block():
 def test_requests_of_a_batch_are_cut_as_each_alone(rows):
     blocks = np.array([row[0] for row in rows]).reshape(-1, 4)
     accepted, room = (np.array([row[index] for row in rows], np.int64) for index in (1, 2))
-    found = cut_blocks(blocks, accepted, room, np.array([EOS]), [request() for _ in rows])
+    found = cut_blocks(blocks, accepted, room, np.array([EOS]), Members([request() for _ in rows]))
     alone = [cut(*row) for row in rows]
     assert list(zip(found.num_emitted, found.num_accepted, found.stopped, strict=True)) == alone

@@ -25,6 +25,8 @@ class DraftBatch:
     seeds         [B] int64
     positions     [B] int64, output tokens so far: the output position of the first draft
     top_k, top_p  [B] int64 and float32, filters of the target's law (None: no request has one)
+    fed           [3, B] int64, slot, position of the anchor, and tokens of each that the target's pass feeds: the
+                  anchor, and once it is known what is verified (None: a batch that no such pass is made of)
     """
 
     slots: np.ndarray
@@ -39,6 +41,7 @@ class DraftBatch:
     positions: torch.Tensor
     top_k: torch.Tensor | None = None
     top_p: torch.Tensor | None = None
+    fed: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.slots)

@@ -49,7 +49,7 @@ MUTANTS = {
         "greedy",
     ),
     "anchor fed one place too early": Mutant(
-        "live.state:SlotState.batch", "slots, lengths - 1, 1", "slots, lengths - 2, 1", "greedy"
+        "live.state:SlotState.batch", "slots, lengths - 1, np", "slots, lengths - 2, np", "greedy"
     ),
     "drafts read one place too early": Mutant(
         "live.verifier:Verifier._judge",
