@@ -232,7 +232,8 @@ def _meta(target: LoadedModel, options: ProfileOptions, bench: Bench) -> CostMet
             "on the first ones, and the verdict on every draft. Draft: the live drafter for all requests. Prefill: one "
             "pass over prompt tokens of one request, less the pass over one token. Switch: a text of one request that "
             "the drafter missed. Host: what plain steps of the running engine take beyond the pass. Plan: what "
-            "speculative steps under D-cut take beyond that, drafting and the pass. "
+            "steps under D-cut take more than plain ones beside drafting and the pass, by the steps' own clocks: "
+            "planning, and the host's work with drafts. "
             f"Command: {options.command or 'from Python'}"
         ),
         remarks=_remarks(bench),
@@ -241,6 +242,8 @@ def _meta(target: LoadedModel, options: ProfileOptions, bench: Bench) -> CostMet
 
 def _remarks(bench: Bench) -> tuple[str, ...]:
     remarks = ["A step whose requests verify different numbers of tokens is priced as if they were spread evenly."]
+    if bench.setup.ops.name == "triton":
+        remarks.append("Plan cells are of the kernel that plans for D-cut; policies planned by array code take longer.")
     remarks.extend(f"Drafting by {drafter.spec.name}: {drafter.score_source}." for drafter in bench.drafters)
     if bench.shares_blocks:
         remarks.append("Memory did not hold the largest batch at the longest context: its requests read shared blocks.")

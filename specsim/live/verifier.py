@@ -52,6 +52,7 @@ class Verifier:
         if step.batch is not None:
             assert step.batch.fed is not None
             if step.draft is not None:
+                assert step.num_verify is not None
                 step.batch.fed[2].add_(step.num_verify)
             parts.append(step.batch.fed)
         if step.chunks:

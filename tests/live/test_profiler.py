@@ -1,6 +1,7 @@
 """Profiling: every cell that a simulator asks for, each the median of what was really run."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from specsim.live.models import load_model
 from specsim.live.paged_kv import PagedKV
 from specsim.live.profiler import ProfileOptions, profile, profiling_setup
 from specsim.live.profiler_cells import Bench, Grid, _fed_tokens
-from specsim.live.profiler_steps import STEPS, Watch
+from specsim.live.profiler_steps import STEPS, StepBench, Watch
 from specsim.live.profiler_timing import Stopwatch
 from specsim.live.step import Step
 from specsim.telemetry import STEP_DTYPE
@@ -163,7 +164,7 @@ def test_host_and_plan_are_what_real_steps_take_beyond_drafting_and_the_pass(tar
     """Steps of known seconds: what is left is exact."""
     cells = [Cell("verify", 0.25 * tokens, 2, tokens=tokens, context=8) for tokens in (2, 12)]
     meta = profiler._meta(target, OPTIONS, Bench(profiling_setup(target, GRID), [], GRID))
-    watch, own = Watch(2, CostTable.from_cells(meta, cells, extrapolate=True)), Watch(2, None)
+    watch = Watch(2, CostTable.from_cells(meta, cells, extrapolate=True))
     row = np.zeros((), STEP_DTYPE)
     row["batch"], row["num_verified"] = 2, 4
     row["draft_seconds"], row["verify_seconds"], row["host_seconds"], row["plan_seconds"] = 10.0, 1.5, 0.5, 0.25
@@ -171,14 +172,38 @@ def test_host_and_plan_are_what_real_steps_take_beyond_drafting_and_the_pass(tar
     step = Step(0.0, np.arange(2), [], 0, context=context)
     row["num_verified"] = 0
     watch.on_step(row, step, None)
-    own.on_step(row, step, None)
-    assert watch.seconds == [1.5 + 0.5 + 0.25 - 0.5]  # less the pass over 2 tokens in the table
-    assert own.seconds == [0.5 + 0.25]  # less the pass by the step's own clock
+    assert watch.beside_the_table == [1.5 + 0.5 + 0.25 - 0.5]  # less the pass over 2 tokens in the table
+    assert watch.beside_the_pass == [0.5 + 0.25]  # less the pass by the step's own clock
     row["prefill_tokens"] = 3
     watch.on_step(row, step, None)
     row["prefill_tokens"], row["batch"] = 0, 1
     watch.on_step(row, step, None)
-    assert len(watch.seconds) == 1
+    assert len(watch.beside_the_pass) == len(watch.beside_the_table) == 1
+    watch.forget(3)
+    assert len(watch.beside_the_pass) == 1  # something is left where there is nothing but the warm-up
+    watch.forget(0)
+    row["batch"] = 2
+    watch.on_step(row, step, None)
+    watch.forget(1)
+    assert watch.beside_the_pass == [0.5 + 0.25]
+
+
+@pytest.mark.parametrize(("device", "host"), [("cpu", 2.0), ("cuda", 3.0)])
+def test_what_is_charged_to_drafting_is_the_difference_of_two_steps_by_their_own_clocks(monkeypatch, device, host):
+    """The table's passes may be wrong by more than planning takes, in steps that draft and in those that do not."""
+
+    def steps_of(_, batch, policy):
+        watch = Watch(batch, None)
+        plain = policy == "autoregressive"
+        watch.beside_the_pass = [1.0, 2.0, 9.0] if plain else [2.25, 2.5]
+        watch.beside_the_table = [3.0] if plain else [0.0]
+        return watch
+
+    monkeypatch.setattr(StepBench, "_steps_of", steps_of)
+    bench = StepBench.__new__(StepBench)
+    bench._setup = SimpleNamespace(device=torch.device(device))
+    found = {cell.phase: (cell.seconds, cell.batch) for cell in bench.cells(4)}
+    assert found == {"host": (host, 4), "plan": (0.375, 4)}
 
 
 def test_a_table_prices_planning_and_the_host_at_every_batch(target, drafters):
@@ -186,7 +211,7 @@ def test_a_table_prices_planning_and_the_host_at_every_batch(target, drafters):
     assert {(cell.phase, cell.batch) for cell in cells if cell.phase in ("host", "plan")} == {
         (phase, batch) for phase in ("host", "plan") for batch in (1, 2)
     }
-    assert all(cell.num_samples == STEPS for cell in cells if cell.phase in ("host", "plan"))
+    assert all(cell.num_samples == STEPS["cpu"] for cell in cells if cell.phase in ("host", "plan"))
     assert sum(cell.seconds for cell in cells if cell.phase == "host") > 0
 
 
