@@ -58,3 +58,17 @@ def test_a_path_outside_is_never_looked_up_as_a_name(tmp_path):
 def test_a_folder_without_manifest_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"not a cost table: it has no manifest\.json"):
         shipped_path("cost", tmp_path)
+
+
+def test_drafters_lie_in_models_and_are_known_by_their_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "models" / "eagle-mine"
+    folder.mkdir(parents=True)
+    with pytest.raises(InputError, match=r"^eagle-mine: no such drafter, neither a folder nor a shipped one"):
+        shipped_path("model", "eagle-mine")
+    (folder / "config.json").write_text("{}")
+    assert shipped_path("model", "eagle-mine") == Path("models/eagle-mine")
+    assert "eagle-mine" in shipped_names("model")
+    assert "eagle-mine" not in shipped_names("trace")
+    with pytest.raises(InputError, match=r"not a drafter: it has no config\.json"):
+        shipped_path("model", tmp_path / "models")

@@ -35,7 +35,7 @@ CERTAIN = (
 DRAWN = (
     "Drafts of law 'sampled' were drawn and tested with the numbers that the engine uses at each position; accept_prob "
     "is min(1, target / draft) behind the output's prefix and the block's own earlier drafts, 0 beyond the output's "
-    "end. What is so accepted need not be the output's tokens: at each position num_accepted is what decoding would have "
+    "end. What is so accepted need not be the output's tokens: at each position num_accepted is what decoding has "
     "there, but a walk along the output is an estimate, since decoding would leave it. "
 )
 

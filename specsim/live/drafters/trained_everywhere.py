@@ -110,8 +110,8 @@ class TrainedEverywhere:
         """What it would draw after each prefix of an output, and what the target would make of it.
 
         prompt, output  see `Drafter.propose_everywhere`
-        returns         draft number k (from 0) after p output tokens is drawn with the number of (seed, p + k) that the
-                        engine draws it with, and accepted by the engine's own test, given the drafts before it
+        returns         drafts as the engine draws them at each position at this seed, accepted by its own tests, each
+                        given the drafts before it
         """
         path = self._path(prompt, output)
         branches = TargetBranches(self._target, path.tokens)
