@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from specsim.policies.budget.dcut import DCut
+from specsim.policies.budget.fixed_ratio import FixedRatio
 from specsim.policies.controller import PlanKernel
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,8 @@ def _triton() -> Ops:
         return attention_triton.ragged_paged_attention(query, key_pool, value_pool, table, query_start, context, scale)
 
     def plan(policy: Any, batch: int, depth: int) -> PlanKernel | None:
+        if type(policy) is FixedRatio:  # the best of one candidate is that one
+            policy = DCut(ratios=(policy.ratio,), count=policy.count)
         if type(policy) is not DCut or not dcut_triton.fits(batch, depth):
             return None
         return partial(dcut_triton.plan, policy)
