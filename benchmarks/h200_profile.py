@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
         table.save(folder)
         took = {"load_seconds": loaded - started, "profile_seconds": time.perf_counter() - loaded}
-        tables[name] = {"folder": str(folder)} | {k: round(v, 1) for k, v in took.items()} | summary(table, scale)
+        tables[name] = {"folder": folder.name} | {k: round(v, 1) for k, v in took.items()} | summary(table, scale)
         print(f"{name}: {tables[name]}", flush=True)
         del target  # the next one needs its memory
     return {"tables": tables}

@@ -3,9 +3,13 @@
 import importlib.util
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.autograd import DeviceType
 
 from specsim.cost import CostTable
 
@@ -31,7 +35,11 @@ def run_script(monkeypatch, capsys):
     return run
 
 
-OPTIONS = {"table": {"default": None}, "smollm2": {"default": "smollm2-135m"}}
+OPTIONS = {
+    "table": {"default": None},
+    "smollm2": {"default": "smollm2-135m"},
+    "quick": {"action": "store_true"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +91,53 @@ def test_the_share_of_waiting_is_of_the_steps_seconds(run_script, table_folder, 
     for cell in result["cells"]:
         assert cell["busy_ms"] > 0
         assert cell["waiting_share"] == pytest.approx(1 - cell["busy_ms"] / cell["step_ms"], abs=0.01)
+
+
+def test_idle_between_kernels_of_a_graph_is_no_waiting_for_the_host(run_script, table_folder, tmp_path, monkeypatch):
+    """Kernels of one launch are those of a graph; a launch of one kernel, the host's calls and annotations are not."""
+    seen = [(1, 3.0), (2, 5.0), (2, 7.0), (2, 1.0), (3, 2.0), (9, 400.0), (8, 300.0)]
+    events = [
+        SimpleNamespace(
+            id=launch,
+            device_type=DeviceType.CPU if launch == 9 else DeviceType.CUDA,
+            is_user_annotation=launch == 8,
+            time_range=SimpleNamespace(elapsed_us=lambda took=took: took),
+        )
+        for launch, took in seen
+    ]
+
+    def look(module):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                torch.profiler, "profile", lambda activities: nullcontext(SimpleNamespace(events=lambda: events))
+            )
+            found = module.profiled(lambda: None, "cuda")
+        assert (found.busy, found.in_graphs) == (pytest.approx(18e-6), 3)
+        module.POLICIES = ("autoregressive",)
+
+        def profiled(run, device):
+            run()
+            return module.Seen(1e-6, 6_000_000)
+
+        module.profiled, module.between_kernels = profiled, lambda device, batch: 1e-9
+
+    result = run_script("h200_overhead", "--quick", "--out", tmp_path, "--table", table_folder, shrink=look)
+    for cell in result["cells"]:
+        assert cell["between_kernels_ms"] > 0
+        idle = cell["idle_share"] - cell["between_kernels_ms"] / cell["step_ms"]
+        assert cell["waiting_share"] == pytest.approx(idle, abs=1e-3)
+
+
+def test_a_quick_grid_takes_fewer_policies_and_steps(run_script, table_folder, tmp_path):
+    def shrink(module):
+        module.QUICK_STEPS, module.QUICK_POLICIES = 5, ("autoregressive", "fixed_ratio:ratio=0.5")
+
+    result = run_script("h200_grid", "--quick", "--out", tmp_path, "--table", table_folder, shrink=shrink)
+    assert result["quick"]
+    assert [(cell["batch"], cell["policy"]) for cell in result["cells"]] == [
+        (batch, policy) for batch in (1, 2, 4) for policy in ("autoregressive", "fixed_ratio:ratio=0.5")
+    ]
+    assert all(cell["steps"] <= 5 for cell in result["cells"])
 
 
 def test_the_engine_emits_what_transformers_generates(run_script, tmp_path):
