@@ -110,7 +110,9 @@ def check_shape(config: Any, name: str) -> None:
     """
     for fact in ("max_position_embeddings", "num_hidden_layers", "num_attention_heads", "hidden_size"):
         if not hasattr(config, fact):
-            raise InputError(f"{name}: its configuration has no {fact}; only models with ordinary attention are supported")
+            raise InputError(
+                f"{name}: its configuration has no {fact}; only models with ordinary attention are supported"
+            )
 
 
 def check_every_layer_attends(model: Any, attended: set[int]) -> None:

@@ -59,12 +59,6 @@ def test_a_step_of_several_drafters_may_be_deeper_than_the_one_of_most(tmp_path)
     assert Trace.open(tmp_path / "trace").steps()["depth"].tolist() == [2, 0]
 
 
-def test_a_plain_step_has_no_depth(folder):
-    spoil(folder, "steps.parquet", set_value("depth", 1, 1))
-    with pytest.raises(InputError, match="1, above 0"):
-        Trace.open(folder).steps()
-
-
 def test_a_trace_without_steps_says_so(tmp_path, folder):
     assert Trace.open(folder).slice(out=tmp_path / "copy").steps() is None
 

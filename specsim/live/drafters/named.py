@@ -65,7 +65,8 @@ def load_named(named: NamedDrafter, target: LoadedModel, allow_pickle: bool = Fa
     """
     folder = locate(named.source)
     notes = read_config(folder).get(NOTES)
-    made_for = notes.get("target_hash") if isinstance(notes, dict) else None
+    notes = notes if isinstance(notes, dict) else {}
+    made_for = notes.get("target_hash")
     if made_for and target.model_hash and made_for != target.model_hash:
         logger.warning(
             "drafter %r was trained for %s (weights %.12s); %r has other weights (%.12s), and may accept few drafts",
