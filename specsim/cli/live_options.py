@@ -45,7 +45,8 @@ DrafterNames = Annotated[
     typer.Option(
         "--drafters",
         metavar="NAMES",
-        help="The arms, comma-separated: ngram, exitL (the target's first L layers), model=SOURCE (a smaller model).",
+        help="The arms, comma-separated: ngram, exitL (the target's first L layers), model=SOURCE (a smaller model), "
+        "drafter=SOURCE (a trained drafter's folder or hub id), or the name of a drafter that ships.",
         rich_help_panel=CONTROL,
     ),
 ]

@@ -24,7 +24,10 @@ def profile(
     load_format: Annotated[str, typer.Option(help="auto: the weights as given; dummy: random ones.")] = "auto",
     drafters: Annotated[
         str,
-        typer.Option(help="Comma-separated: ngram, exitL (the target's first L layers), model=SOURCE; empty: none."),
+        typer.Option(
+            help="Comma-separated: ngram, exitL (the target's first L layers), model=SOURCE, drafter=SOURCE (a trained "
+            "one's folder or hub id), or the name of one that ships; empty: none."
+        ),
     ] = "ngram,exit24,exit28",
     batches: Annotated[str, typer.Option(help="Requests in a step, comma-separated and rising.")] = "1,2,4,8,16",
     contexts: Annotated[str, typer.Option(help="Tokens before the step, comma-separated and rising.")] = "64,256,512",

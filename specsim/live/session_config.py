@@ -18,6 +18,7 @@ from specsim.policies.build import build_controller
 from specsim.policies.config import parse
 from specsim.policies.controller import Controller
 from specsim.serving import EngineConfig
+from specsim.shipped import shipped_names
 
 DEMO_COST = "cpu-smollm2"
 """The shipped cost table of the demo model on a CPU."""
@@ -189,12 +190,13 @@ def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:
     for text in config.drafters:
         name = text.removesuffix(":sampled")
         kind = name.rstrip("0123456789")
-        if text.startswith("model="):
+        if text.startswith(("model=", "drafter=")) or name in shipped_names("model"):
             known = False
         elif kind not in UNTRAINED or (kind == "exit") != (kind != name) or (kind == "ngram" and text != name):
             raise InputError(
-                f"drafter {text!r}: must be ngram, exitL with L layers of the target, such as exit24, or model=SOURCE "
-                "with a smaller model's directory, GGUF file or hub id"
+                f"drafter {text!r}: must be ngram, exitL with L layers of the target, such as exit24, model=SOURCE "
+                "with a smaller model's directory, GGUF file or hub id, drafter=SOURCE with a trained drafter's folder or "
+                f"hub id, or a drafter that ships ({', '.join(shipped_names('model')) or 'none is here'})"
             )
         else:
             law: DraftLaw = "point_mass" if text == name else "sampled"
