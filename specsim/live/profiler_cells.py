@@ -192,9 +192,7 @@ class Bench:
             return run
 
         exits = spec.kind == "early_exit"
-        for depth in self.grid.depths:
-            if depth > spec.max_depth:
-                continue
+        for depth in sorted({min(depth, spec.max_depth) for depth in self.grid.depths}):
             cell = Cell("draft", 0.0, batch, depth=depth, context=context, drafter=spec.name)
             paid = self.setup.runner.tokens_paid(batch)
             yield Job(cell, depth if exits else None, paid if exits else 0, draft(depth))
