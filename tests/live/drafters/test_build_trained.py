@@ -2,6 +2,8 @@
 
 import json
 import logging
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,7 +15,11 @@ from specsim.live.drafters.live_eagle import LiveEagle
 from specsim.live.drafters.trained_everywhere import TrainedEverywhere
 from specsim.live.engine import LiveSetup
 from specsim.live.engine_options import EngineOptions
+from specsim.live.profiler import ProfileOptions, profile
+from specsim.live.prompts import Prompt
 from specsim.live.sampling import SamplingParams
+from specsim.live.session import LiveSession
+from specsim.live.session_config import SessionConfig, Weights
 from specsim.serving import EngineConfig
 from specsim.shipped import shipped_names
 from tests.live.drafters.scripted import LIMITS
@@ -129,3 +135,38 @@ def test_recordings_build_trained_drafters_by_the_same_names(target, models, mon
     live = LiveSetup(target, EngineConfig(**LIMITS), LOOKAHEAD, EngineOptions())
     for name in ("eagle-tiny", "block-tiny:sampled"):
         assert build_drafter(name, target, 4).spec == build_live_drafter(name, live, 4).spec
+
+
+def test_a_profile_measures_a_block_drafter_at_its_own_greatest_depth(make_target, models):
+    target = make_target(max_position_embeddings=512)
+    maker = partial(build_live_drafter, f"drafter={models / 'block-tiny'}", depth=7)
+    head = partial(build_live_drafter, f"drafter={models / 'eagle-tiny'}", depth=7)
+    options = ProfileOptions(batches=(1, 2), contexts=(16,), max_tokens=16, depth=7, repeats=1)
+    cells = profile(target, [maker, head], options).cells
+    depths = {
+        name: [cell.depth for cell in cells if (cell.phase, cell.batch, cell.drafter) == ("draft", 2, name)]
+        for name in ("block-tiny", "eagle-tiny")
+    }
+    assert depths == {"block-tiny": [1, 2, 3, 5], "eagle-tiny": [1, 2, 3, 7]}
+    assert {cell.drafter for cell in cells if cell.phase == "switch"} == {"block-tiny", "eagle-tiny"}
+
+
+def test_a_session_runs_shipped_drafters_by_name(model_folder, target, models, monkeypatch, tmp_path):
+    from specsim.cost.examples import linear_table
+
+    monkeypatch.chdir(models.parent)
+    prices = linear_table(1e-3, 2e-4, (1, 1024), drafters=dict.fromkeys(("ngram", "eagle-tiny", "block-tiny"), 2e-4))
+    weights = Weights(str(model_folder))
+    names = ("ngram", "eagle-tiny", "drafter=models/block-tiny")
+    config = SessionConfig(
+        weights, names, "fixed_depth@round_robin", prices, depth=7, sampling=SamplingParams(12, ignore_eos=True)
+    )
+    session = LiveSession(config, [Prompt(1, "chat", "abc abc"), Prompt(2, "chat", "hello")])
+    assert [(spec.name, spec.max_depth) for spec in session.controller.drafters] == [
+        ("ngram", 7), ("eagle-tiny", 7), ("block-tiny", 5)
+    ]  # fmt: skip
+    result = session.run()
+    assert [len(request.token_ids) for request in result.requests] == [12, 12]
+    assert "a drafter that ships (" in refusal(
+        lambda: LiveSession(replace(config, drafters=("eagle-huge",)), [Prompt(1, "chat", "abc")])
+    )

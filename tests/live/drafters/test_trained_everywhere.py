@@ -76,6 +76,20 @@ def test_positions_in_pieces_are_drafted_alike(alone, nets, monkeypatch, size):
         np.testing.assert_allclose(pieces.confidence, whole.confidence, rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_positions_in_pieces_are_drawn_and_judged_alike(alone, nets, monkeypatch, size):
+    output = decode_sampled(alone, PROMPTS[:1], [9], 1.5, LENGTH)[0].token_ids
+    for kind in ("eagle", "block"):
+        drafter = TrainedEverywhere("it", nets[kind], alone, DEPTH, "sampled")
+        whole = drafter.draw_everywhere(PROMPTS[0], output, Drawing(9, 1.5))
+        monkeypatch.setattr("specsim.live.drafters.trained_everywhere.TOKENS_AT_ONCE", size * (DEPTH + 1))
+        pieces = drafter.draw_everywhere(PROMPTS[0], output, Drawing(9, 1.5))
+        monkeypatch.undo()
+        assert pieces.token_ids.tolist() == whole.token_ids.tolist()
+        assert pieces.accepted.tolist() == whole.accepted.tolist()
+        np.testing.assert_allclose(pieces.accept_prob, whole.accept_prob, rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["eagle", "block"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("heat", [0.0, HEAT])
