@@ -100,9 +100,9 @@ class TrainedEverywhere:
     def propose_everywhere(self, prompt: np.ndarray, output: np.ndarray) -> Proposals:
         """See `Drafter.propose_everywhere`."""
         path = self._path(prompt, output)
-        pieces = [
-            _to_host(batch, drafted) for batch, drafted in self._chunks(path, len(output), POSITIONS_AT_ONCE, None)
-        ]
+        net = self._net
+        at_once = TOKENS_AT_ONCE // net.config.block_size if isinstance(net, BlockNet) else POSITIONS_AT_ONCE
+        pieces = [_to_host(batch, drafted) for batch, drafted in self._chunks(path, len(output), at_once, None)]
         return _joined(pieces)
 
     @torch.inference_mode()

@@ -69,6 +69,7 @@ def test_positions_in_pieces_are_drafted_alike(alone, nets, monkeypatch, size):
         drafter = TrainedEverywhere("it", nets[kind], alone, DEPTH)
         whole = drafter.propose_everywhere(PROMPTS[0], output)
         monkeypatch.setattr("specsim.live.drafters.trained_everywhere.POSITIONS_AT_ONCE", size)
+        monkeypatch.setattr("specsim.live.drafters.trained_everywhere.TOKENS_AT_ONCE", size * 6)  # of a block of 6
         monkeypatch.setattr("specsim.live.drafters.branches.QUERIES_AT_ONCE", size)
         pieces = drafter.propose_everywhere(PROMPTS[0], output)
         monkeypatch.undo()
