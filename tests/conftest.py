@@ -1,5 +1,6 @@
 """What holds for every test: Hypothesis never judges speed, and tests for CUDA say why they do not run."""
 
+import functools
 import os
 
 import pytest
@@ -11,6 +12,7 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+@functools.cache
 def cuda_fault() -> str | None:
     """Why tests marked `gpu` cannot run here, or None when they can."""
     try:
@@ -18,6 +20,11 @@ def cuda_fault() -> str | None:
     except ImportError:
         return "needs torch (the extra `live`)"
     return None if torch.cuda.is_available() else "needs a CUDA device"
+
+
+# Read when triton is first imported, by whichever test comes first: kernels are interpreted where none can be compiled.
+if cuda_fault():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,23 +25,26 @@ def store_kv(
 class Together:
     """Requests that attend in one call, padded to the most tokens and the longest context among them.
 
-    blocks  [R * m] int64, blocks of each, as many as the longest context needs
-    index   [R * width] int64, row of each token; padding repeats a row of its request
+    places  [R * length] int64, where each position's keys and values lie. Behind a request's context its first position
+            is read once more: a mask alone would not do, since what lies there may be NaN, and 0 times NaN is NaN
+    index   [R * width] int64, row of each token; padding repeats a row of its request (None: all rows, in order)
     real    [K] int64, which of these are tokens, and `rows` [K] int64, where their outputs go
     mask    [R, 1, width, length] bool, what each token sees
-    unread  [R, length, 1, 1] bool, places behind each context (None: all contexts are equally long)
-    width   most tokens of a request
-    length  longest context
+    masks   the same by query heads of a KV head, made when first needed
     """
 
-    blocks: torch.Tensor
-    index: torch.Tensor
+    places: torch.Tensor
+    index: torch.Tensor | None
     real: torch.Tensor
     rows: torch.Tensor
     mask: torch.Tensor
-    unread: torch.Tensor | None
-    width: int
-    length: int
+    masks: dict[int, torch.Tensor]
+
+    def seen_by(self, share: int) -> torch.Tensor:
+        """[R, 1, share * width, length] bool, what the queries of one KV head see."""
+        if share not in self.masks:
+            self.masks[share] = self.mask.repeat(1, 1, share, 1)
+        return self.masks[share]
 
 
 def prepare(packed: Packed, table: torch.Tensor, block_size: int, whole: bool = False) -> tuple[Together, ...]:
@@ -62,23 +65,22 @@ def _together(packed: Packed, table: torch.Tensor, block_size: int, rows: torch.
     counts = packed.query_start[rows + 1] - start
     context = packed.context[rows]
     width, length = int(counts.max()), int(context.max())
-    step = torch.arange(width)
+    step, column = torch.arange(width), torch.arange(length)
     real = step < counts[:, None]
-    index = torch.where(real, start[:, None] + step, start[:, None])
+    index = torch.where(real, start[:, None] + step, start[:, None]).reshape(-1)
     position = context[:, None] - counts[:, None] + step  # of padding too: it must see something
     if whole:
         position = (context[:, None] - 1).expand_as(position)
-    mask = torch.arange(length) <= position[:, :, None]
+    read = torch.where(column < context[:, None], column, 0)
     flat = torch.nonzero(real.reshape(-1))[:, 0]
+    alone = len(flat) == len(packed.tokens) == len(index)
     return Together(
-        blocks=table[rows, : -(-length // block_size)].reshape(-1),
-        index=index.reshape(-1),
+        places=(table[rows].gather(1, read // block_size) * block_size + read % block_size).reshape(-1),
+        index=None if alone else index,
         real=flat,
-        rows=index.reshape(-1)[flat],
-        mask=mask[:, None],
-        unread=None if int(context.min()) == length else (torch.arange(length) >= context[:, None])[:, :, None, None],
-        width=width,
-        length=length,
+        rows=index[flat],
+        mask=(column <= position[:, :, None])[:, None],
+        masks={},
     )
 
 
@@ -94,6 +96,8 @@ def attend(
     query   [N, Hq, d]
     groups  see `prepare`
     """
+    if len(groups) == 1 and groups[0].index is None:
+        return _attend_together(query, key_pool, value_pool, groups[0], scale)
     out = torch.zeros_like(query, memory_format=torch.contiguous_format)
     for group in groups:
         attended = _attend_together(query, key_pool, value_pool, group, scale)
@@ -106,18 +110,16 @@ def _attend_together(
 ) -> torch.Tensor:
     """[R * width, Hq, d], attention of some requests."""
     kv_heads, dim = key_pool.shape[2:]
-    num, width, length = group.mask.shape[0], group.width, group.length
+    num, _, width, length = group.mask.shape
     keys, values = (
-        pool.index_select(0, group.blocks).view(num, -1, kv_heads, dim)[:, :length] for pool in (key_pool, value_pool)
+        pool.view(-1, kv_heads * dim).index_select(0, group.places).view(num, length, kv_heads, dim).transpose(1, 2)
+        for pool in (key_pool, value_pool)
     )
-    if group.unread is not None:  # a mask alone would not do: what lies there may be NaN, and 0 times NaN is NaN
-        keys, values = keys.masked_fill_(group.unread, 0.0), values.masked_fill_(group.unread, 0.0)
-    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
     # Query heads that share a KV head stand beside each other as further queries: nothing is repeated in memory.
     share = query.shape[1] // kv_heads
-    grouped = query.index_select(0, group.index).view(num, width, kv_heads, share, dim).permute(0, 2, 3, 1, 4)
+    wanted = query if group.index is None else query.index_select(0, group.index)
+    grouped = wanted.reshape(num, width, kv_heads, share, dim).permute(0, 2, 3, 1, 4)
     grouped = grouped.reshape(num, kv_heads, share * width, dim)
-    mask = group.mask if share == 1 else group.mask.repeat(1, 1, share, 1)
-    attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=scale)
+    attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=group.seen_by(share), scale=scale)
     attended = attended.view(num, kv_heads, share, width, dim).permute(0, 3, 1, 2, 4)
     return attended.reshape(num * width, kv_heads * share, dim)
