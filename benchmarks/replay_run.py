@@ -142,7 +142,8 @@ class Device:
         """Take a run's steps; their records, warm-up included."""
         engine, load = self.engine(policy, batch, table)
         for _ in range(self.world.scale.warm_up + self.world.scale.steps):
-            engine.step()
+            engine.step(settled=False)
+        engine.settle()
         assert engine.tally.steps is not None
         rows = engine.tally.steps.table()
         load.stop()

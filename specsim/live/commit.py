@@ -32,7 +32,7 @@ def cut_blocks(
     num_accepted  [B] int64
     room          [B] int64, tokens the request may still emit
     stop_ids      the model's stop tokens
-    members       the requests, whose text grows by what is emitted
+    members       the requests; the text of those that a stop text may end grows by what is emitted
     """
     num_emitted = np.minimum(num_accepted + 1, room)
     stopped = np.zeros(len(blocks), bool)
@@ -41,7 +41,7 @@ def cut_blocks(
         stops = np.isin(blocks, stop_ids) & (places < num_emitted[:, None]) & members.eos[:, None]
         stopped = stops.any(axis=1)
         num_emitted = np.where(stopped, stops.argmax(axis=1) + 1, num_emitted)
-    for row in members.with_text:
+    for row in members.with_stops:
         detokenizer = members.requests[row].detokenizer
         assert detokenizer is not None
         for place in range(int(num_emitted[row])):
@@ -51,3 +51,15 @@ def cut_blocks(
                 num_emitted[row], stopped[row] = place + 1, True
                 break
     return Emission(np.minimum(num_accepted, num_emitted), num_emitted, stopped)
+
+
+def add_text(blocks: np.ndarray, emission: Emission, members: Members) -> None:
+    """Let the text of every request that no stop text can end grow by what it emitted; a stop token has none.
+
+    blocks      [B, D + 1] int64, as for `cut_blocks`
+    """
+    for row in members.with_text:
+        detokenizer = members.requests[row].detokenizer
+        assert detokenizer is not None
+        for token in blocks[row, : emission.num_emitted[row] - emission.stopped[row]].tolist():
+            detokenizer.add(token)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specsim.core import Outcome, Score, StepSeconds
 from specsim.kernels.verify import Verdict
-from specsim.live.commit import Emission, cut_blocks
+from specsim.live.commit import Emission, add_text, cut_blocks
 from specsim.live.members import Members
 from specsim.live.readback import Readback
 from specsim.live.requests import LiveRequest
@@ -36,6 +38,10 @@ class HostVerdict:
 class Committer:
     """Ends an engine's steps.
 
+    What the next step does not depend on is put off: text that ends nobody, counts, observers and listeners are told
+    while the device is busy with the pass after. Everyone is told in the order of events all the same, so a step in
+    which a request ends or begins to decode is told of at once.
+
     engine    whose
     catch_up  what idle drafters missed
     """
@@ -44,6 +50,7 @@ class Committer:
         self._engine, self._catch_up = engine, catch_up
         self._scheduler, self._slots = engine.scheduler, engine.scheduler.slots
         self._readback = Readback(engine.setup.device)
+        self._put_off: Callable[[], None] | None = None
         self._stop_ids = np.array(engine.setup.target.stop_ids, np.int64)
 
     def commit(self, step: Step, verdict: Verdict | None, first: FirstTokens | None) -> float:
@@ -51,23 +58,51 @@ class Committer:
 
         returns  the instant of the commit, seconds
         """
+        self.settle()
         judged, begun = self._to_host(step, verdict, first)
         emission = None if judged is None else self._emission(step, judged)
         seconds = self._seconds(step)
         now = step.started_at + seconds.total
-        emitted = 0
+        report = self._report_of(step, emission, seconds, now)
         if emission is not None:
-            emitted = self._advance(step, emission, now)
+            self._advance(step, emission, now)
             self._engine.controller.observe(self._outcome(step, emission, seconds))
-        self._engine.tally.step(step.order, seconds, len(step.slots), emitted, self._scheduler.pool.used)
-        self._engine.announce(self._row(step, emission, seconds, emitted), step, emission)
         for slot, size in step.chunks:
             self._slots.computed[slot] += size
+        ended = [] if emission is None or judged is None else self._ended(step, emission, judged)
+        if begun is None and not ended:
+            self._put_off = partial(_report_and_tell, report, step.members)
+            return now
+        report()
         if first is not None and begun is not None:
             self._begin_decoding(first.slots, begun, now)
         if emission is not None and judged is not None:
-            self._end_or_tell_all(step, emission, judged, now)
+            for row in sorted({*ended, *step.members.heard}):
+                self._end_or_tell_row(step, emission, judged, row, now)
         return now
+
+    def settle(self) -> None:
+        """Tell everyone what was put off."""
+        put_off, self._put_off = self._put_off, None
+        if put_off is not None:
+            put_off()
+
+    def _report_of(self, step: Step, emission: Emission | None, seconds: StepSeconds, now: float) -> Callable[[], None]:
+        """What tells tallies and observers of a step, as the engine is now, before it moves on."""
+        gaps = now - self._slots.last_emit_at[step.slots]
+        used, running = self._scheduler.pool.used, len(self._scheduler.running)
+
+        def report() -> None:
+            emitted = 0
+            if emission is not None:
+                emitted = int(emission.num_emitted.sum())
+                add_text(step.blocks, emission, step.members)
+                self._count(step, emission, gaps)
+            self._engine.tally.step(step.order, seconds, len(step.slots), emitted, used)
+            row = _row(step, emission, seconds, emitted, used, running)
+            self._engine.announce(row, step, emission)
+
+        return report
 
     def _to_host(
         self, step: Step, verdict: Verdict | None, first: FirstTokens | None
@@ -121,47 +156,31 @@ class Committer:
         )  # fmt: skip
         return replace(phases, host=max(total - phases.total, 0.0))
 
-    def _advance(self, step: Step, emission: Emission, now: float) -> int:
-        """Move every request on by what it emitted; tokens of all."""
+    def _advance(self, step: Step, emission: Emission, now: float) -> None:
+        """Move every request on by what it emitted."""
         slots, state = step.slots, self._slots
-        gaps = now - state.last_emit_at[slots]
         state.last_emit_at[slots] = now
         state.emitted[slots] += emission.num_emitted
         state.length[slots] += emission.num_emitted
         state.num_steps[slots] += 1
-        emitted = int(emission.num_emitted.sum())
-        self._scheduler.total_length += emitted
+        self._scheduler.total_length += int(emission.num_emitted.sum())
         blocks, counts = step.blocks.tolist(), emission.num_emitted.tolist()
         for request, block, count in zip(step.members.requests, blocks, counts, strict=True):
             request.token_ids += block[:count]
+
+    def _count(self, step: Step, emission: Emission, gaps: np.ndarray) -> None:
         arm, num_drafts = (-1, NONE) if step.seen is None else (step.order.arm, step.seen.num_drafts)
         told = Block(num_drafts, step.verified, emission.num_accepted, emission.num_emitted)
         if step.order.arms is None:
             self._engine.tally.decode(arm, told, gaps)
         else:
             self._engine.tally.decode_mixed(step.order.arms, told, gaps)
-        return emitted
 
     def _outcome(self, step: Step, emission: Emission, seconds: StepSeconds) -> Outcome:
         assert step.context is not None
         return Outcome(
             step.order, step.seen, step.verified, emission.num_accepted, emission.num_emitted, seconds,
             step.context.domains, None, step.context.requests,
-        )  # fmt: skip
-
-    def _row(self, step: Step, emission: Emission | None, seconds: StepSeconds, emitted: int) -> tuple[float, ...]:
-        """The step's record, in the order of `telemetry.STEP_DTYPE`."""
-        drafted = 0 if step.seen is None else int(step.seen.num_drafts.sum())
-        accepted = tested = 0
-        if emission is not None:
-            accepted = int(emission.num_accepted.sum())
-            rejected = (emission.num_accepted < step.verified) & (emission.num_emitted > emission.num_accepted)
-            tested = accepted + int(rejected.sum())
-        return (
-            step.started_at, 0, len(step.slots), step.order.arm if step.order.depth else -1, step.order.depth, drafted,
-            step.budget, tested, accepted, emitted, step.paid, sum(size for _, size in step.chunks),
-            seconds.draft, seconds.plan, seconds.verify, seconds.host, seconds.switch, seconds.prefill,
-            self._scheduler.pool.used, len(self._scheduler.running), step.num_waiting, plan_hash(step.verified),
         )  # fmt: skip
 
     def _begin_decoding(self, slots: np.ndarray, begun: HostVerdict, now: float) -> None:
@@ -174,7 +193,9 @@ class Committer:
                 continue
             room = state.limit[slot : slot + 1] - state.emitted[slot]
             block = begun.next_token[row : row + 1, None]
-            emission = cut_blocks(block, np.zeros(1, np.int64), room, self._stop_ids, Members([request]))
+            alone = Members([request])
+            emission = cut_blocks(block, np.zeros(1, np.int64), room, self._stop_ids, alone)
+            add_text(block, emission, alone)
             state.emitted[slot] += 1
             state.length[slot] += 1
             state.last_emit_at[slot] = now
@@ -187,16 +208,18 @@ class Committer:
             self._catch_up.join()
             self._end_or_tell(slot, bool(emission.stopped[0]), now)
 
-    def _end_or_tell_all(self, step: Step, emission: Emission, judged: HostVerdict, now: float) -> None:
+    def _ended(self, step: Step, emission: Emission, judged: HostVerdict) -> list[int]:
+        """Rows of those whose last step it was."""
         full = self._slots.emitted[step.slots] >= self._slots.limit[step.slots]
-        ended = np.flatnonzero(full | emission.stopped | (judged.faulty >= 0)).tolist()
-        for row in sorted({*ended, *step.members.heard}):
-            slot = int(step.slots[row])
-            emitted, stopped = int(self._slots.emitted[slot]), bool(emission.stopped[row])
-            if judged.faulty[row] >= 0 and not stopped and emitted < self._slots.limit[slot]:
-                self._fail(slot, emitted, now)
-            else:
-                self._end_or_tell(slot, stopped, now)
+        return [int(row) for row in np.flatnonzero(full | emission.stopped | (judged.faulty >= 0))]
+
+    def _end_or_tell_row(self, step: Step, emission: Emission, judged: HostVerdict, row: int, now: float) -> None:
+        slot = int(step.slots[row])
+        emitted, stopped = int(self._slots.emitted[slot]), bool(emission.stopped[row])
+        if judged.faulty[row] >= 0 and not stopped and emitted < self._slots.limit[slot]:
+            self._fail(slot, emitted, now)
+        else:
+            self._end_or_tell(slot, stopped, now)
 
     def _end_or_tell(self, slot: int, stopped: bool, now: float) -> None:
         request, state = self._request(slot), self._slots
@@ -222,3 +245,27 @@ class Committer:
 
 def _columns(verdict: Verdict | None) -> tuple[Any, ...]:
     return () if verdict is None else (verdict.num_accepted, verdict.next_token, verdict.faulty)
+
+
+def _report_and_tell(report: Callable[[], None], members: Members) -> None:
+    report()
+    for row in members.heard:
+        members.requests[row].tell()
+
+
+def _row(
+    step: Step, emission: Emission | None, seconds: StepSeconds, emitted: int, used: int, running: int
+) -> tuple[float, ...]:
+    """The step's record, in the order of `telemetry.STEP_DTYPE`."""
+    drafted = 0 if step.seen is None else int(step.seen.num_drafts.sum())
+    accepted = tested = 0
+    if emission is not None:
+        accepted = int(emission.num_accepted.sum())
+        rejected = (emission.num_accepted < step.verified) & (emission.num_emitted > emission.num_accepted)
+        tested = accepted + int(rejected.sum())
+    return (
+        step.started_at, 0, len(step.slots), step.order.arm if step.order.depth else -1, step.order.depth, drafted,
+        step.budget, tested, accepted, emitted, step.paid, sum(size for _, size in step.chunks),
+        seconds.draft, seconds.plan, seconds.verify, seconds.host, seconds.switch, seconds.prefill,
+        used, running, step.num_waiting, plan_hash(step.verified),
+    )  # fmt: skip

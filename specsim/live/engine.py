@@ -198,19 +198,33 @@ class Engine:
         if request.status in ("waiting", "running"):
             self._to_cancel.append(request)
 
-    def step(self) -> bool:
-        """One engine step; whether there was anything to do."""
+    def step(self, settled: bool = True) -> bool:
+        """One engine step; whether there was anything to do.
+
+        settled  whether everyone has been told of it when this returns. Otherwise observers and listeners may be told
+                 while the next step's pass runs, which on CUDA takes no time then, and `settle` tells them at the end
+        """
         self._drop_cancelled()
         if not self.scheduler.has_work():
+            self.settle()
             self._stepper.rest()
             return False
         self._stepper.step()
+        if settled:
+            self.settle()
         return True
+
+    def settle(self) -> None:
+        """Tell everyone of the latest step who has not been told."""
+        self._stepper.settle()
 
     def run(self) -> None:
         """Step until every request has ended."""
-        while self.step():
-            pass
+        try:
+            while self.step(settled=False):
+                pass
+        finally:
+            self.settle()
 
     def end(self, request: LiveRequest, slot: int | None, now: float) -> None:
         """A request finished, failed or was cancelled: free what it held, and tell everyone."""
@@ -239,6 +253,8 @@ class Engine:
                 observer.on_step(record, step, emission)
 
     def _drop_cancelled(self) -> None:
+        if self._to_cancel:
+            self.settle()
         for request in self._to_cancel:
             if request.status not in ("waiting", "running"):
                 continue

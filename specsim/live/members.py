@@ -18,7 +18,8 @@ class Members:
     domains     kind of prompt of each
     sequences   position of each in the order of submission
     eos         [B] bool, whether a stop token ends it
-    with_text   rows of those whose text is kept
+    with_stops  rows of those that a stop text may end
+    with_text   rows of the others whose text is kept
     heard       rows of those that somebody listens to
     """
 
@@ -28,8 +29,13 @@ class Members:
         self.sequences = tuple(request.sequence for request in requests)
         self.eos = np.array([not request.params.ignore_eos for request in requests], bool)
         self.any_eos = bool(self.eos.any())
-        self.with_text = [row for row, request in enumerate(requests) if request.detokenizer is not None]
+        texts = [row for row, request in enumerate(requests) if request.detokenizer is not None]
+        self.with_stops = [row for row in texts if requests[row].params.stop]
+        self.with_text = [row for row in texts if not requests[row].params.stop]
         self.heard = [row for row, request in enumerate(requests) if request.on_chunk is not None]
+
+
+NOBODY = Members(())
 
 
 class Membership:
@@ -41,7 +47,7 @@ class Membership:
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._of: np.ndarray | None = None
-        self._members = Members(())
+        self._members = NOBODY
 
     def of(self, decoding: np.ndarray) -> Members:
         """The requests in some slots.

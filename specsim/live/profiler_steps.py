@@ -84,8 +84,9 @@ class StepBench:
         engine = Engine(setup, [drafter], controller, self._table, config, acceptor=acceptor, observers=[watch])
         load = ClosedLoad(engine, recording, cycle(range(len(recording.trace))))
         load.start(batch)
-        while len(watch.beside_the_pass) < self._warm_up + self._steps and engine.step():
+        while len(watch.beside_the_pass) < self._warm_up + self._steps and engine.step(settled=False):
             pass
+        engine.observers.remove(watch)  # of a step more it may be told later
         load.stop()
         watch.forget(self._warm_up)
         return watch

@@ -9,7 +9,7 @@ import torch
 
 from specsim.core import Draft, Order, Score, StepContext
 from specsim.live.drafters.batch import DraftBatch, Drafted
-from specsim.live.members import Members
+from specsim.live.members import NOBODY, Members
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Step:
     slots: np.ndarray
     chunks: list[tuple[int, int]]
     num_waiting: int
-    members: Members = field(default_factory=lambda: Members(()))
+    members: Members = NOBODY
     context: StepContext | None = None
     order: Order = field(default_factory=lambda: Order(0, 0))
     batch: DraftBatch | None = None

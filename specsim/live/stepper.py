@@ -76,6 +76,10 @@ class Stepper:
         if not self.scheduler.has_work():
             self.rest()
 
+    def settle(self) -> None:
+        """Tell everyone of the step before, if that was put off until the pass of the next one."""
+        self._committer.settle()
+
     def rest(self) -> None:
         """Nothing is left to do: the next step does not begin where the last one ended."""
         self._committed_at = None
@@ -84,6 +88,8 @@ class Stepper:
         """Form the batch and let the controller order."""
         now = self.clock.now() if self._committed_at is None else self._committed_at
         scheduler = self.scheduler
+        if self._members_may_change():
+            self.settle()  # who is told of a step finds its requests where they were
         chunks = [(slot, size) for slot, size in scheduler.schedule(now) if size]
         for slot in scheduler.admitted:
             request = self.scheduler.slots.request(slot)
@@ -101,6 +107,13 @@ class Stepper:
             step.order = self.controller.choose(step.context)
             step.batch = self._batch(step)
         return step
+
+    def _members_may_change(self) -> bool:
+        """Whether scheduling the next step may admit or preempt anybody."""
+        scheduler, pool = self.scheduler, self.scheduler.pool
+        each = pool.blocks_for(scheduler.lookahead + 1) + 1  # most that a decode may have to take on
+        room = pool.num_blocks - pool.used >= each * len(scheduler.decoding)
+        return bool(scheduler.prefilling) or bool(scheduler.waiting and scheduler.slots.free) or not room
 
     def _context(self, step: Step) -> StepContext:
         batch = len(step.slots)

@@ -154,9 +154,9 @@ class TrajectoryRecorder:
         if emission is None or step.seen is None:
             return
         # Copied here and taken apart when a request ends: the engine waits for this.
-        offer, sequences = self._offer(step, step.seen, emission), self._engine.scheduler.slots.sequences
-        for i, slot in enumerate(step.slots.tolist()):
-            self._visits.setdefault(sequences[slot], []).append((offer, i))
+        offer = self._offer(step, step.seen, emission)
+        for i, sequence in enumerate(step.members.sequences):
+            self._visits.setdefault(sequence, []).append((offer, i))
 
     def on_request(self, request: LiveRequest) -> None:
         """See `Observer.on_request`."""
@@ -169,6 +169,7 @@ class TrajectoryRecorder:
         """
         if self._closed:
             return
+        self._engine.settle()
         self._abandon()
         scheduler = self._engine.scheduler
         running = [scheduler.slots.request(slot) for slot in scheduler.running]
@@ -201,7 +202,7 @@ class TrajectoryRecorder:
             num_drafts, tokens = step.offered.num_drafts.cpu().numpy(), step.offered_tokens.cpu().numpy()
             scores = {name: values.cpu().numpy() for name, values in step.offered.scores.items()}
         return Offer(
-            self._engine.scheduler.slots.emitted[step.slots] - emission.num_emitted,
+            np.array([len(request.token_ids) for request in step.members.requests]) - emission.num_emitted,
             np.full(len(step.slots), step.order.arm) if step.order.arms is None else step.order.arms.copy(),
             num_drafts.copy(), step.verified.copy(), emission.num_accepted.copy(), tokens.copy(),
             {name: values.copy() for name, values in scores.items()},

@@ -121,7 +121,7 @@ MUTANTS = {
         "live.committer:Committer._begin_decoding", "if begun.faulty[row] >= 0", "if False", "no law"
     ),
     "a failed request named by another's position": Mutant(
-        "live.committer:Committer._end_or_tell_all",
+        "live.committer:Committer._end_or_tell_row",
         "self._fail(slot, emitted, now)",
         "self._fail(slot, 0, now)",
         "no law",
