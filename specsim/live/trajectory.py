@@ -321,7 +321,7 @@ def _sampling(request: LiveRequest) -> SamplingSection:
 
 def _manifest(engine: Engine, name: str, licence: str) -> Manifest:
     target = engine.setup.target
-    judged = f", acceptance {engine.acceptor.label}" if engine.acceptor.label else ""
+    judged = f", {engine.acceptor.label}" if engine.acceptor.label else ""
     return Manifest(
         name=name,
         kind="trajectory",
@@ -332,7 +332,7 @@ def _manifest(engine: Engine, name: str, licence: str) -> Manifest:
         ),
         target=target.name,
         model_hash=target.model_hash,
-        tokenizer_hash=target.tokenizer_hash,
+        tokenizer_hash=target.tokenizer_hash or None,  # random weights have no tokenizer
         drafters=tuple(DrafterEntry.of(drafter.spec, drafter.score_source) for drafter in engine.drafters),
         sampling=Sampling(),
         hardware=hardware(target.device),
