@@ -89,6 +89,17 @@ def test_a_captured_pass_says_what_an_eager_one_says(make_target, captured):
     assert captured == [(16, 4), (8, 1), (4, 2), (8, 4), (1, 1)]
 
 
+def test_requests_of_an_earlier_pass_feed_nothing_in_a_later_one_of_fewer(make_target, captured):
+    setup = build(make_target, BUCKETS)
+    setup.runner.run(rows([0, 1, 2, 4], [0, 0, 0, 0], [2, 2, 2, 2]))
+    setup.runner.run(rows([2, 0, 1], [2, 2, 2], [2, 1, 2]))
+    assert captured == [(8, 4)]
+    (held,) = setup.runner._passes._graphs.values()
+    assert held.fed.tolist()[2] == [2, 1, 2, 0]
+    setup.runner.run(rows([0, 1, 2, 4], [3, 4, 4, 2], [1, 2, 1, 2]))
+    assert held.fed.tolist() == [[0, 1, 2, 4], [3, 4, 4, 2], [1, 2, 1, 2]]
+
+
 def test_padding_writes_to_the_block_nobody_holds(make_target, captured):
     setup = build(make_target, BUCKETS)
     before = [pool.clone() for pool in setup.kv.keys]

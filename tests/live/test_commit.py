@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.live.commit import cut_blocks
+from specsim.live.commit import Emission, add_text, cut_blocks
 from specsim.live.detokenizer import Detokenizer
 from specsim.live.members import Members
 from specsim.live.requests import LiveRequest
@@ -80,3 +80,21 @@ def test_requests_of_a_batch_are_cut_as_each_alone(rows):
     found = cut_blocks(blocks, accepted, room, np.array([EOS]), Members([request() for _ in rows]))
     alone = [cut(*row) for row in rows]
     assert list(zip(found.num_emitted, found.num_accepted, found.stopped, strict=True)) == alone
+
+
+def test_text_that_ends_nobody_grows_by_what_was_emitted_but_for_a_stop_token():
+    class Heard:
+        def __init__(self):
+            self.tokens = []
+
+        def add(self, token):
+            self.tokens.append(token)
+
+    requests = [request(), request(), request(stop=("1",)), request()]
+    for one in (requests[0], requests[3]):
+        one.detokenizer = Heard()
+    blocks = np.array([[1, 2, EOS], [1, 2, 3], [1, 2, 3], [4, 5, 6]])
+    emission = Emission(np.array([2, 2, 2, 1]), np.array([3, 3, 3, 2]), np.array([True, False, False, False]))
+    add_text(blocks, emission, Members(requests))
+    assert [requests[row].detokenizer.tokens for row in (0, 3)] == [[1, 2], [4, 5]]
+    assert requests[2].detokenizer.text == ""  # it was read for stop texts when the block was cut

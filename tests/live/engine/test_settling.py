@@ -78,3 +78,15 @@ def test_who_cancels_while_told_ends_the_request_before_another_step_counts(endl
     engine.run()
     assert request.status == "cancelled"
     assert engine.tally.totals.num_steps == len(engine.tally.steps) < 4
+
+
+def test_a_request_that_is_cancelled_between_steps_hears_of_them_before_its_end(endless):
+    log = Log()
+    engine = build_engine(endless, "fixed_depth", observers=[log])
+    request = engine.submit(PROMPTS[0], SamplingParams(40), on_chunk=log.on_chunk)
+    for _ in range(3):
+        engine.step(settled=False)
+    engine.cancel(request)
+    engine.run()
+    order = [event[0] for event in log.told]
+    assert order == ["step", "chunk", "step", "chunk", "step", "chunk", "ended", "chunk"]
