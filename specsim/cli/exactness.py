@@ -30,8 +30,9 @@ def exactness(
 
     Every draft, accept test and recovered token of two or three tokens, up to
     three positions and two requests: no sampling. A number is the distance (L1)
-    from the target's law. What is refused is forced, and shows its bias. Exit
-    code 1 when anything contradicts what the controller says.
+    from the target's law. What is refused is forced, and shows its bias; it is
+    idle where its options leave the score nothing to decide (a ratio of 1).
+    Exit code 1 when anything contradicts what the controller says.
 
     Example: specsim exactness --policy dcut:score=max_prob
     """

@@ -12,7 +12,7 @@ from specsim.report.labels import lines
 from specsim.study.exactness.table import KINDS, Combination
 
 POLICY_WIDTH, SCORE_WIDTH, CELL_WIDTH = 17, 12, 10
-STYLES = {"exact": "", "refused": "yellow", "bound": "dim", "contradiction": "bold red"}
+STYLES = {"exact": "", "refused": "yellow", "idle": "yellow", "bound": "dim", "contradiction": "bold red"}
 HEADINGS = ("point mass\nparallel", "point mass\nautoregr.", "sampled\nparallel", "sampled\nautoregr.")
 
 
@@ -56,8 +56,8 @@ def cell(one: Combination) -> str:
             return f"{one.bias:.0e}"
         case "refused":
             return f"lossy {decimal(one.bias)}"
-        case "bound":
-            return "bound"
+        case "idle" | "bound":
+            return one.finding
         case _:
             return f"FAULT {decimal(one.bias)}"
 
@@ -81,6 +81,12 @@ def sentences(found: Sequence[Combination]) -> list[str]:
         least, most = min(one.bias for one in refused), max(one.bias for one in refused)
         forced = f"forced, each is biased, by {decimal(least)} to {decimal(most)}"
         said.append(f"{len(refused)} combinations are refused without --allow-lossy; {forced}.")
+    idle = sum(one.finding == "idle" for one in found)
+    if idle:
+        said.append(
+            f"{idle} combinations are refused without --allow-lossy for the score they read, though no score ever"
+            " decided here how much was verified: there was no bias to show."
+        )
     for policy in dict.fromkeys(one.policy for one in found if one.finding == "bound"):
         said.append(f"{policy} is a bound: it emits nothing, and is refused live.")
     for one in found:

@@ -41,6 +41,18 @@ def test_a_contradiction_is_named_and_ends_with_exit_code_1(capsys, monkeypatch)
     assert "FAULT" in out
 
 
+def test_refused_options_that_leave_nothing_to_decide_are_no_fault(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("specsim.study.exactness.table.SEARCHED_SEEDS", 12)
+    assert run(["exactness", "--policy", "fixed_ratio:ratio=1", "--policy", "tetris:capacity=0"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    said = " ".join(out.split())
+    assert "4 combinations are refused without --allow-lossy for the score they read, though no score ever" in said
+    assert "there was no bias to show" in said
+    assert said.count(" idle") == 4
+
+
 def test_a_bound_is_said_to_be_one(capsys):
     assert run(["exactness", "--policy", "clairvoyant"]) == 0
     assert "clairvoyant is a bound: it emits nothing, and is refused live." in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from specsim.policies.controller import Controller
 from specsim.study.exactness.laws import LARGEST_MARGIN, RequestLaws
 
 HISTORY_STEPS = 4
+
+Plan: TypeAlias = tuple[int, tuple[int, ...]]
+"""Depth ordered, and the verified length of each request."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class EnumeratedStep:
 
     depth   draft tokens ordered; what lies deeper is never drafted
     pruned  whether any plan so far left a draft unverified, or stopped drafting before that depth
+    plans   the depth and the verified lengths of all plans so far
     """
 
     def __init__(self, controller: Controller, requests: Sequence[RequestLaws], prices: Prices, seed: int) -> None:
@@ -78,6 +83,7 @@ class EnumeratedStep:
         self.order = controller.choose(self._context(HISTORY_STEPS, rng))
         self.depth = min(self.order.depth, requests[0].depth)
         self.pruned = False
+        self.plans: set[Plan] = set()
 
     def verified(self, drafts: tuple[int, ...]) -> list[int]:
         """Verified length of each request when each drafts so.
@@ -89,7 +95,9 @@ class EnumeratedStep:
         of_each = [own.scores[self.score][draft] for own, draft in zip(self.requests, drafts, strict=True)]
         _, num_verify = self._plan(self._draft(np.stack(of_each), self.depth, HISTORY_STEPS))
         self.pruned |= bool((num_verify < self.depth).any())
-        return [int(length) for length in num_verify]
+        lengths = [int(length) for length in num_verify]
+        self.plans.add((self.depth, tuple(lengths)))
+        return lengths
 
     def _plan(self, draft: Draft) -> tuple[Draft, np.ndarray]:
         """What is left of the draft where the policy stops drafting early, and how much of that is verified."""

@@ -17,7 +17,7 @@ from specsim.policies.controller import Controller
 from specsim.study.exactness.emission import Emission, emission
 from specsim.study.exactness.joint import distance, joint_law
 from specsim.study.exactness.laws import RequestLaws, Shape, random_laws
-from specsim.study.exactness.step import EnumeratedStep, random_prices
+from specsim.study.exactness.step import EnumeratedStep, Plan, random_prices
 
 EXACT_BELOW = 1e-12
 BIASED_ABOVE = 1e-3
@@ -52,7 +52,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 MARGIN_CALIBRATOR = "~logistic:warm_up=0"
 """Turns a margin, which is no probability, into one: before its first refit, a two-way softmax."""
 
-Finding: TypeAlias = Literal["exact", "refused", "bound", "contradiction"]
+Finding: TypeAlias = Literal["exact", "refused", "idle", "bound", "contradiction"]
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,10 @@ class Combination:
     score        the score it reads (None: none)
     law          how drafts are verified
     structure    whether draft laws depend on earlier drafts
-    finding      `exact`: allowed, and without bias; `refused`: refused, and biased when forced; `bound`: emits
-                 nothing and is refused live; `contradiction`: what was found is not what the controller says
+    finding      `exact`: allowed, and without bias; `refused`: refused, and biased when forced; `idle`: refused for
+                 what it reads, but no score ever decided how much was verified, so that there was no bias to show;
+                 `bound`: emits nothing and is refused live; `contradiction`: what was found is not what the
+                 controller says
     bias         largest L1 distance from the target's law found
     pruned       whether it ever left a draft unverified
     says         the controller's reason where it refuses, or what contradicts it (empty otherwise)
@@ -90,6 +92,35 @@ class Combination:
 
 
 @dataclass(frozen=True)
+class Found:
+    """What some laws and prices showed of one policy with one kind of drafter.
+
+    bias        largest L1 distance from the target's law
+    pruned      whether it ever left a draft unverified
+    impossible  whether a token came out that the target never emits
+    plans       all plans it made
+    """
+
+    bias: float = 0.0
+    pruned: bool = False
+    impossible: bool = False
+    plans: frozenset[Plan] = frozenset()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it always made the same plan of as many drafts, whatever they were: no score decided anything."""
+        return len(self.plans) == len({(depth, len(lengths)) for depth, lengths in self.plans})
+
+    def __or__(self, other: Found) -> Found:
+        return Found(
+            max(self.bias, other.bias),
+            self.pruned or other.pruned,
+            self.impossible or other.impossible,
+            self.plans | other.plans,
+        )
+
+
+@dataclass(frozen=True)
 class World:
     """Laws of a step's requests, and what is emitted under them."""
 
@@ -104,11 +135,12 @@ def world(seed: int, law: DraftLaw, structure: DraftStructure) -> World:
     return World(requests, emission(requests, law))
 
 
-def bias_of(controller: Controller, here: World, seed: int) -> tuple[float, bool]:
-    """L1 distance from the target's law, and whether a draft was left unverified, at the prices of a seed."""
+def found_in(here: World, controller: Controller, seed: int) -> Found:
+    """What one step shows at the prices of a seed."""
     prices = random_prices(np.random.default_rng([seed, 2]), here.requests)
     step = EnumeratedStep(controller, here.requests, prices, seed)
-    return distance(here.requests, joint_law(here.requests, here.emitted, step.verified)), step.pruned
+    bias = distance(here.requests, joint_law(here.requests, here.emitted, step.verified))
+    return Found(bias, step.pruned, here.emitted.impossible, frozenset(step.plans))
 
 
 def policies() -> Iterator[str]:
@@ -155,32 +187,30 @@ def combination(text: str, law: DraftLaw, structure: DraftStructure, seeds: int 
     if controller.clairvoyant:
         return Combination(text, score, law, structure, *_bound(text, drafter))
     reason = refusal(text, drafter)
-    bias, pruned, impossible = 0.0, False, False
+    found = Found()
     for seed in range(max(seeds, SEARCHED_SEEDS)):
-        if seed >= seeds and (reason is None or bias > BIASED_ABOVE):
+        if seed >= seeds and (reason is None or found.bias > BIASED_ABOVE):
             break
         here = world(seed % max(seeds, SEEDS), law, structure)
-        found, acts = bias_of(build_controller(text, [drafter], allow_lossy=True), here, seed)
-        bias, pruned, impossible = max(bias, found), pruned or acts, impossible or here.emitted.impossible
-    fault = _fault(reason, bias, impossible)
-    finding: Finding = "contradiction" if fault else "refused" if reason else "exact"
-    return Combination(text, score, law, structure, finding, bias, pruned, fault or reason or "")
+        found |= found_in(here, build_controller(text, [drafter], allow_lossy=True), seed)
+    finding, says = _finding(reason, found)
+    return Combination(text, score, law, structure, finding, found.bias, found.pruned, says)
 
 
-def _fault(reason: str | None, bias: float, impossible: bool) -> str | None:
-    """What contradicts the controller (None: nothing).
+def _finding(reason: str | None, found: Found) -> tuple[Finding, str]:
+    """Whether what was found is what the controller says, and why it refuses or what contradicts it.
 
-    reason      why it refuses (None: it does not)
-    bias        largest L1 distance found
-    impossible  whether a token came out that the target never emits
+    reason  why it refuses (None: it does not)
     """
-    if impossible:
-        return "a token that the target never emits was let through"
-    if reason is None and bias > EXACT_BELOW:
-        return f"allowed, and biased by {bias:.2g}"
-    if reason is not None and bias <= BIASED_ABOVE:
-        return f"refused, and no bias above {BIASED_ABOVE:g} was found"
-    return None
+    if found.impossible:
+        return "contradiction", "a token that the target never emits was let through"
+    if reason is None or found.idle:  # a plan that nothing decides cannot bias anything, whatever the policy reads
+        if found.bias > EXACT_BELOW:
+            return "contradiction", f"{'idle' if reason else 'allowed'}, and biased by {found.bias:.2g}"
+        return ("idle", reason) if reason else ("exact", "")
+    if found.bias <= BIASED_ABOVE:
+        return "contradiction", f"refused, and no bias above {BIASED_ABOVE:g} was found"
+    return "refused", reason
 
 
 def refusal(text: str, drafter: DrafterSpec) -> str | None:

@@ -90,6 +90,25 @@ def test_a_controller_that_refuses_what_is_exact_is_a_contradiction(monkeypatch)
     assert one.says == "refused, and no bias above 0.001 was found"
 
 
+IDLE = ["fixed_ratio:ratio=1", "dcut:ratios=1", "tetris:capacity=0", "tetris:capacity=99"]
+
+
+@pytest.mark.parametrize("text", IDLE)
+def test_options_that_leave_the_score_nothing_to_decide_are_refused_without_a_bias_to_show(monkeypatch, text):
+    monkeypatch.setattr(module, "SEARCHED_SEEDS", 12)
+    one = combination(text, "sampled", "parallel")
+    assert (one.finding, one.pruned) == ("idle", text == "tetris:capacity=0")
+    assert one.bias <= EXACT_BELOW
+    assert "is not exact with drafter draft" in one.says
+    assert combination(text, "point_mass", "parallel").finding == "exact"
+
+
+def test_one_plan_that_comes_out_biased_is_a_contradiction(monkeypatch):
+    monkeypatch.setattr(module, "distance", lambda *given: 1e-6)
+    one = combination("fixed_ratio:ratio=1", "sampled", "parallel")
+    assert (one.finding, one.says) == ("contradiction", "idle, and biased by 1e-06")
+
+
 def test_a_bound_that_may_run_live_is_a_contradiction(monkeypatch):
     build = module.build_controller
     monkeypatch.setattr(module, "build_controller", lambda *given, live=False, **more: build(*given, **more))
