@@ -103,7 +103,10 @@ MUTANTS = {
         "stale columns",
     ),
     "stale cache read behind a context": Mutant(
-        "live.cpu_attention:_attend_together", "if group.unread is not None", "if False", "stale columns"
+        "live.cpu_attention:_together",
+        "torch.where(column < context[:, None], column, 0)",
+        "column.expand(len(rows), -1)",
+        "stale columns",
     ),
     "drafts emitted beyond the limit": Mutant(
         "live.commit:cut_blocks", "np.minimum(num_accepted + 1, room)", "num_accepted + 1", "ends"
