@@ -11,20 +11,22 @@ from specsim.policies.arms.ucb1 import UCB1
 from specsim.policies.rewards import UNIT_REWARDS
 from specsim.study.regret.feedback import Feedback
 from specsim.study.regret.twins.arm_totals import ratio, reward_scale
+from specsim.study.regret.twins.ring import FIRST, enlarged
 from specsim.study.regret.twins.thompson_beta import ThompsonBetaTwin
 from specsim.study.regret.twins.thompson_gaussian import ThompsonGaussianTwin
 from specsim.study.regret.twins.ucb1 import UCB1Twin
 
 
 class ArmHistories:
-    """Twin of ArmHistory: running sums after each of the last pulls, a ring for every run and arm.
+    """Twin of ArmHistory: running sums after each of the last pulls, a growing ring for every run and arm.
 
     num_runs, num_arms  S and A
     window              most pulls after a change
     """
 
     def __init__(self, num_runs: int, num_arms: int, window: int) -> None:
-        self.ring = window + 1
+        self.window = window
+        self.ring = min(window + 1, FIRST)
         self.lags = np.array(lags(window))
         self.pulls = np.zeros(num_runs * num_arms, np.int64)
         self.gain = np.zeros((num_runs * num_arms, self.ring))
@@ -34,6 +36,10 @@ class ArmHistories:
 
     def add(self, at: np.ndarray, gain: np.ndarray, exposure: np.ndarray) -> None:
         """Count one pull of each run, at its flat place [S]."""
+        if self.ring <= self.window and self.pulls[at].max() + 1 == self.ring:
+            rings = (self.gain, self.exposure, self.square)
+            self.gain, self.exposure, self.square = (enlarged(sums, axis=1) for sums in rings)
+            self.ring = self.gain.shape[1]
         old, new = self.pulls[at] % self.ring, (self.pulls[at] + 1) % self.ring
         self.gain[at, new] = self.gain[at, old] + gain
         self.exposure[at, new] = self.exposure[at, old] + exposure

@@ -7,18 +7,20 @@ import numpy as np
 from specsim.policies.arms.sliding_window_ucb import SlidingWindowUCB
 from specsim.study.regret.feedback import Feedback
 from specsim.study.regret.twins.arm_totals import ArmTotals, reward_scale, unpulled_first
+from specsim.study.regret.twins.ring import FIRST, enlarged
 from specsim.study.regret.twins.ucb1 import exploration_bonus
 
 
 class SlidingWindowUCBTwin:
-    """Sliding-window UCB in S runs: the window is a ring of [S] columns."""
+    """Sliding-window UCB in S runs: the window is a ring of [S] columns, which grows up to it."""
 
     def __init__(self, policy: SlidingWindowUCB, num_runs: int) -> None:
         self.policy = policy
         self.totals = ArmTotals(num_runs, policy.num_arms)
-        self._arms = np.zeros((policy.window, num_runs), np.int64)
-        self._gain = np.zeros((policy.window, num_runs))
-        self._exposure = np.zeros((policy.window, num_runs))
+        places = min(policy.window, FIRST)
+        self._arms = np.zeros((places, num_runs), np.int64)
+        self._gain = np.zeros((places, num_runs))
+        self._exposure = np.zeros((places, num_runs))
         self._steps = 0
 
     def pull(self, domain: str, rng: np.random.Generator) -> np.ndarray:
@@ -35,6 +37,9 @@ class SlidingWindowUCBTwin:
         self.totals.add(arms, gain, exposure)
         if self._steps >= self.policy.window:
             self._forget(slot)
+        elif slot == len(self._arms):
+            rings = (self._arms, self._gain, self._exposure)
+            self._arms, self._gain, self._exposure = (enlarged(ring) for ring in rings)
         self._arms[slot], self._gain[slot], self._exposure[slot] = arms, gain, exposure
         self._steps += 1
 

@@ -21,6 +21,8 @@ SPECS = {
     "sliding_window_ucb": [
         "sliding_window_ucb:window=50",
         "sliding_window_ucb:window=2",
+        "sliding_window_ucb:window=150",  # its ring grows twice, then wraps
+        "sliding_window_ucb:window=2147483648",
         "sliding_window_ucb:reward=throughput,window=70,c=1",
     ],
     "discounted_ucb": ["discounted_ucb:discount=.95", "discounted_ucb:reward=throughput,discount=.99"],
@@ -34,6 +36,8 @@ SPECS = {
         "change_point:false_alarm=.5",
         "change_point:base=ucb1,window=60,explore=.2",
         "change_point:base=ucb1,reward=throughput,explore=.1",
+        "change_point:base=ucb1,window=150",
+        "change_point:window=2147483647",
         "change_point:base=thompson_gaussian,reward=throughput,explore=0",
     ],
     "hedge": ["hedge", "hedge:rate=1,share=0"],
