@@ -12,10 +12,12 @@ from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from specsim.live.prompts import Prompt
+    from specsim.live.session_replay import Acceptance
 
 MODEL = "Model"
 CONTROL = "Control"
 PROMPTS = "Prompts and load"
+REPLAY = "Replayed acceptance"
 SAMPLING = "Sampling"
 ENGINE = "Engine"
 OUTPUT = "Output"
@@ -41,12 +43,13 @@ AllowRemoteCode = Annotated[
     bool, typer.Option("--allow-remote-code", help="Run code that comes with the model.", rich_help_panel=MODEL)
 ]
 DrafterNames = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--drafters",
         metavar="NAMES",
-        help="The arms, comma-separated: ngram, exitL (the target's first L layers), model=SOURCE (a smaller model), "
-        "drafter=SOURCE (a trained drafter's folder or hub id), or the name of a drafter that ships.",
+        help="The arms, comma-separated (default: ngram): ngram, exitL (the target's first L layers), model=SOURCE (a "
+        "smaller model), drafter=SOURCE (a trained drafter's folder or hub id), or the name of one that ships. With "
+        "--acceptance: of the trace's, by name (default: all).",
         rich_help_panel=CONTROL,
     ),
 ]
@@ -68,7 +71,53 @@ Extrapolate = Annotated[
         "--extrapolate", help="Use the cost table outside what it measured, and say so.", rich_help_panel=CONTROL
     ),
 ]
-Depth = Annotated[int, typer.Option(min=1, help="Most draft tokens a request.", rich_help_panel=CONTROL)]
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Most draft tokens a request (default: 15; with --acceptance, what was recorded).",
+        rich_help_panel=CONTROL,
+    ),
+]
+DraftCosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--draft-cost",
+        metavar="A=B",
+        help="Price drafter A as the cost table's drafter B: a what-if. May be repeated.",
+        rich_help_panel=CONTROL,
+    ),
+]
+AcceptanceOf = Annotated[
+    str | None,
+    typer.Option(
+        "--acceptance",
+        metavar="trace:NAME",
+        help="Run the model's passes, and replay from a trace what is drafted and accepted: a trace's folder, a "
+        "shipped one's name, or a made-up preset's such as h20-dflash. Its requests are served; there is no text.",
+        rich_help_panel=REPLAY,
+    ),
+]
+Requests = Annotated[
+    int | None,
+    typer.Option(
+        "--requests",
+        metavar="N",
+        min=1,
+        help="Requests to serve (default: 4 a client, 8 at least; 32 without --concurrency).",
+        rich_help_panel=REPLAY,
+    ),
+]
+DraftWork = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--draft-work",
+        metavar="[A=]WORK",
+        help="What drafting (by A) takes on the device: free, or layers:K, a pass over the block through the target's "
+        "first K layers (default: free). May be repeated.",
+        rich_help_panel=REPLAY,
+    ),
+]
 AllowLossy = Annotated[
     bool,
     typer.Option(
@@ -126,7 +175,14 @@ ArrivalRate = Annotated[
 ChatTemplate = Annotated[
     bool, typer.Option(help="Wrap prompts in the tokenizer's chat template.", rich_help_panel=PROMPTS)
 ]
-MaxNewTokens = Annotated[int, typer.Option(min=1, help="Most tokens of an output.", rich_help_panel=SAMPLING)]
+MaxNewTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Most tokens of an output (default: 128; with --acceptance, the recorded ones).",
+        rich_help_panel=SAMPLING,
+    ),
+]
 Temperature = Annotated[float, typer.Option(help="0: the most likely token always.", rich_help_panel=SAMPLING)]
 TopK = Annotated[int, typer.Option(help="Keep the k most likely tokens (0: all).", rich_help_panel=SAMPLING)]
 TopP = Annotated[
@@ -176,6 +232,56 @@ def read_state(path: Path | None) -> dict[str, Any] | None:
     if not isinstance(learned, dict):
         raise InputError(f"--state {path}: holds a {type(learned).__name__}; it must be what --save-state wrote")
     return learned
+
+
+def draft_prices(texts: list[str] | None) -> dict[str, str]:
+    """What-if prices: drafter of the run -> drafter of the cost table.
+
+    texts    --draft-cost, `A=B`
+    Raises   InputError where one is no price
+    """
+    prices: dict[str, str] = {}
+    for text in texts or []:
+        drafter, _, priced_as = text.rpartition("=")  # an arm's own name may hold the sign
+        if not (drafter and priced_as) or prices.get(drafter, priced_as) != priced_as:
+            raise InputError(f"--draft-cost {text}: write DRAFTER=DRAFTER_OF_TABLE, each drafter once")
+        prices[drafter] = priced_as
+    return prices
+
+
+def read_acceptance(acceptance: str | None, requests: int | None, work: list[str] | None) -> Acceptance | None:
+    """What a run replays (None: nothing).
+
+    acceptance  --acceptance
+    requests    --requests
+    work        --draft-work
+    Raises      InputError when there is no such trace, it cannot be replayed, or the others stand alone
+    """
+    if acceptance is None:
+        for option, value in (("--requests", requests), ("--draft-work", work)):
+            if value is not None:
+                raise InputError(f"{option} needs --acceptance" + (" (of prompts, --limit)" if requests else ""))
+        return None
+    from specsim.live.session_replay import Acceptance
+
+    by_drafter: dict[str, str] = {}
+    for text in work or []:
+        drafter, _, what = text.rpartition("=")
+        if by_drafter.get(drafter, what) != what:
+            raise InputError(f"--draft-work {text}: {drafter or 'every drafter'} takes {by_drafter[drafter]} already")
+        by_drafter[drafter] = what
+    return Acceptance.named(acceptance, requests, by_drafter)
+
+
+def refuse_prompts(**given: object) -> None:
+    """Refuse options about prompts where a trace's requests are served.
+
+    given    options by name, falsy where they were not given
+    Raises   InputError naming them
+    """
+    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if named:
+        raise InputError(f"{', '.join(named)}: --acceptance serves the trace's requests, not prompts (see --requests)")
 
 
 def gather_prompts(files: list[Path] | None, texts: list[str] | None, limit: int | None) -> list[Prompt]:

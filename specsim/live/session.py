@@ -9,38 +9,46 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from specsim import metrics
 from specsim.errors import InputError
+from specsim.live.acceptor import Acceptor, TargetAcceptor
 from specsim.live.drafters.batch import LiveDrafter
 from specsim.live.drafters.build_live import build_live_drafter
 from specsim.live.engine import Engine, LiveSetup, Observer
 from specsim.live.models import LoadedModel, load_model
+from specsim.live.profiler import BUCKETS
 from specsim.live.prompts import Prompt
+from specsim.live.replayed import Recording, ReplayedAcceptor
 from specsim.live.requests import Chunk
 from specsim.live.session_config import (
     SessionConfig,
+    asks_table,
     check_prices,
     check_session,
+    check_what_ifs,
     num_slots,
     open_cost,
     session_controller,
 )
-from specsim.live.session_drive import Drive, Load
+from specsim.live.session_drive import Drive, Job, Load
 from specsim.live.session_prompts import encode_prompts
 from specsim.live.session_result import PlainDecoding, SessionResult, finished_run, plain_decoding
+from specsim.live.session_warm_up import warm_up
 from specsim.policies.build import build_controller
 from specsim.policies.controller import Controller
 
-WARM_UP_TOKENS = 4
+NO_MEANING = (
+    "the weights are random, so what the model says, and what is accepted of it, means nothing; --acceptance "
+    "trace:NAME replays recorded acceptance"
+)
 
 
 class LiveSession:
-    """Prompts served under a controller, ready to run.
+    """Prompts, or a trace's requests, served under a controller, ready to run.
 
     config     what is asked
-    prompts    at least one; their order is that of the requests' numbers
+    prompts    at least one; their order is that of the requests' numbers (none where acceptance is replayed)
     observers  who watches the engine
     target     the model, where it is loaded already (None: it is loaded now)
 
@@ -53,7 +61,7 @@ class LiveSession:
     def __init__(
         self,
         config: SessionConfig,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Prompt] = (),
         observers: Sequence[Observer] = (),
         target: LoadedModel | None = None,
     ) -> None:
@@ -61,14 +69,15 @@ class LiveSession:
         self.config = config
         self.target = _load(config) if target is None else target
         self.cost = open_cost(config)
-        limit = min(config.sampling.max_tokens, config.engine.max_tokens or config.sampling.max_tokens)
-        self.jobs = encode_prompts(prompts, self.target, config.chat_template, config.engine.max_model_len)
-        self.setup, drafters, self.controller = self._device_side(limit)
+        self._acceptor: Acceptor | None = None
+        self.jobs: list[Job] = []
+        if config.acceptance is None:
+            self.jobs = encode_prompts(prompts, self.target, config.chat_template, config.engine.max_model_len)
+        self.setup, drafters, self.controller = self._device_side(self._sizes())
         self.load = self._load_shape()
-        self._warm_up(drafters)
+        warm_up(self, drafters)
         self.engine = self._engine(drafters, self.controller, observers)
-        self._check_room(limit)
-        self._drafters = drafters
+        self._check_room()
         self._stopping = False
 
     def run(
@@ -89,49 +98,92 @@ class LiveSession:
         with self._recording(out, drive):
             drive.run(lambda: self._stopping)
         interrupted = self._stopping
-        run = finished_run(drive, seed)
+        run = finished_run(drive, seed, self._notes())
         summary = metrics.summarize(run)
         plain = None
         if config.compare_plain and not interrupted:
             plain = self._decode_plainly(drive, summary, on_plain)
             interrupted = plain is None
         prompts = tuple(job.prompt for job in self.jobs)
-        return SessionResult(run, summary, prompts, tuple(drive.requests), plain, interrupted)
+        return SessionResult(run, summary, prompts, tuple(drive.requests), plain, interrupted, self.replayed)
+
+    @property
+    def replayed(self) -> str:
+        """`acceptance replayed from TRACE`, where it is (empty: the outputs are the target's own)."""
+        return self.engine.acceptor.label
 
     def stop(self) -> None:
         """Let the run end after the step under way; what has not finished is cancelled. Safe in a signal handler."""
         self._stopping = True
 
-    def _device_side(self, limit: int) -> tuple[LiveSetup, list[LiveDrafter], Controller]:
+    def _sizes(self) -> list[tuple[int, int]]:
+        """Tokens of each request's prompt, and most of its output."""
+        config = self.config
+        if config.acceptance is None:
+            return [(len(job.token_ids), self._limit(config.sampling.max_tokens)) for job in self.jobs]
+        order = config.acceptance.order(config.concurrency, config.options.seed)
+        return [(prompt, self._limit(output)) for prompt, output in map(config.acceptance.lengths, order)]
+
+    def _limit(self, asked: int) -> int:
+        return min(asked, self.config.engine.max_tokens or asked)
+
+    def _device_side(self, sizes: list[tuple[int, int]]) -> tuple[LiveSetup, list[LiveDrafter], Controller]:
         """Pools for the longest request of the run, the arms, and who decides.
 
-        limit  most output tokens of a request
+        sizes  tokens of each request's prompt, and most of its output
         """
         config = self.config
         text = self.target.model.config.get_text_config()
-        longest = max(len(job.token_ids) for job in self.jobs) + limit
+        longest = max(prompt + output for prompt, output in sizes)
         most = min(config.engine.max_model_len or text.max_position_embeddings, text.max_position_embeddings, longest)
-        slots = min(config.engine.max_num_seqs, len(self.jobs), config.concurrency or len(self.jobs))
+        count = len(sizes)
+        slots = min(config.engine.max_num_seqs, count, config.concurrency or count)
+        if asks_table(config) and not config.extrapolate:
+            slots = min(slots, self.cost.ranges.batch[1])
         engine = replace(config.engine, max_model_len=most, max_num_seqs=slots)
-        buckets = self.cost.meta.capture_sizes if config.options.buckets is None else config.options.buckets
         # Which drafters there are decides how many requests the cost table lets run, so slots may be fewer in the end.
-        setup = LiveSetup(self.target, engine, config.depth, config.options, tuple(buckets))
+        setup = LiveSetup(self._silent_target(), engine, config.lookahead, config.options, self._buckets())
+        drafters = self._drafters_on(setup)
+        specs = [drafter.spec for drafter in drafters]
+        check_what_ifs(config, specs)
+        controller = session_controller(config, specs)
+        slots = num_slots(config, controller, self.cost, count)
+        check_prices(controller, self.cost, slots, most)
+        self.engine_config = replace(engine, max_num_seqs=slots)
+        return setup, drafters, controller
+
+    def _silent_target(self) -> LoadedModel:
+        """The target; without a tokenizer where tokens are fillers, which no text is made of."""
+        return self.target if self.config.acceptance is None else replace(self.target, tokenizer=None)
+
+    def _buckets(self) -> tuple[int, ...]:
+        """Token counts captured on CUDA: those that the cost table charges for."""
+        if self.config.options.buckets is not None:
+            return self.config.options.buckets
+        # Only a policy that asks no table runs without one.
+        return BUCKETS if self.config.cost is None else tuple(self.cost.meta.capture_sizes)
+
+    def _drafters_on(self, setup: LiveSetup) -> list[LiveDrafter]:
+        """The arms; where acceptance is replayed, also the requests, and who judges."""
+        config, replay = self.config, self.config.acceptance
+        if replay is not None:
+            recording = Recording(replay.trace, setup)
+            self._acceptor = ReplayedAcceptor(recording, TargetAcceptor(setup.ops))
+            order = replay.order(config.concurrency, config.options.seed)
+            self.jobs = replay.jobs(order, recording, setup.max_model_len)
+            return list(replay.live_drafters(replay.specs(config.drafters, config.depth), recording, setup))
         drafters = [self._drafter(name, setup) for name in config.drafters]
         names = [drafter.spec.name for drafter in drafters]
         if len(set(names)) != len(names):
             raise InputError(
                 f"drafters {', '.join(config.drafters)}: arms must differ in name, and are {', '.join(names)}"
             )
-        controller = session_controller(config, [drafter.spec for drafter in drafters])
-        slots = num_slots(config, controller, self.cost, len(self.jobs))
-        check_prices(controller, self.cost, slots, most)
-        self.engine_config = replace(engine, max_num_seqs=slots)
-        return setup, drafters, controller
+        return drafters
 
     def _drafter(self, name: str, setup: LiveSetup) -> LiveDrafter:
         weights = self.config.weights
         permissions = {"allow_remote_code": weights.allow_remote_code, "allow_pickle": weights.allow_pickle}
-        return build_live_drafter(name, setup, self.config.depth, **permissions)
+        return build_live_drafter(name, setup, self.config.lookahead, **permissions)
 
     def _load_shape(self) -> Load:
         config = self.config
@@ -142,41 +194,36 @@ class LiveSession:
     def _engine(
         self, drafters: Sequence[LiveDrafter], controller: Controller, observers: Sequence[Observer] = ()
     ) -> Engine:
-        return Engine(
-            self.setup, drafters, controller, self.cost, self.engine_config, self.config.options, observers=observers
-        )
+        config, options = self.engine_config, self.config.options
+        return Engine(self.setup, drafters, controller, self.cost, config, options, self._acceptor, observers)
 
     def _plain_engine(self, observers: Sequence[Observer] = ()) -> Engine:
         return self._engine([], build_controller("autoregressive", (), live=True), observers)
 
-    @torch.inference_mode()
-    def _warm_up(self, drafters: Sequence[LiveDrafter]) -> None:
-        """Let every kernel run once before anything is timed or learned from: the first pass compiles."""
-        if self.setup.runner.buckets:
-            self.setup.runner.capture()
-        engines = [self._plain_engine()]
-        for drafter in drafters if self.controller.budget_policy.drafts else ():
-            depth = min(2, drafter.spec.max_depth)
-            engines.append(
-                self._engine([drafter], build_controller(f"fixed_depth:depth={depth}", (drafter.spec,), live=True))
-            )
-        params = replace(self.config.sampling, max_tokens=WARM_UP_TOKENS, stop=())
-        for engine in engines:
-            engine.submit(self.jobs[0].token_ids, params)
-            engine.run()
-
-    def _check_room(self, limit: int) -> None:
+    def _check_room(self) -> None:
         """Refuse now a request that the engine would refuse in the middle of the run."""
         pool = self.setup.pool
-        for job in self.jobs:
-            tokens = len(job.token_ids)
+        for job, (tokens, limit) in zip(self.jobs, self._sizes(), strict=True):
             room = self.setup.max_model_len - tokens
             needed = pool.blocks_for(tokens + min(limit, room) + self.controller.max_depth)
             if needed > pool.num_blocks:
+                whose = "prompt" if job.index is None else "request"
                 raise InputError(
-                    f"prompt {job.prompt.id}: needs {needed} KV blocks of {pool.block_size} tokens with its lookahead; "
-                    f"there are {pool.num_blocks} (--num-kv-blocks)"
+                    f"{whose} {job.prompt.id}: needs {needed} KV blocks of {pool.block_size} tokens with its "
+                    f"lookahead; there are {pool.num_blocks} (--num-kv-blocks)"
                 )
+
+    def _notes(self) -> list[str]:
+        """What has to be known of the run's numbers."""
+        replay = self.config.acceptance
+        if replay is None:
+            return [NO_MEANING] if self.config.weights.load_format == "dummy" else []
+        limit = self.setup.max_model_len
+        cut = sum(
+            len(job.token_ids) + replay.lengths(job.index)[1] > limit for job in self.jobs if job.index is not None
+        )
+        more = [f"{cut} of {len(self.jobs)} outputs are cut at {limit} tokens, the longest sequence"] if cut else []
+        return [*replay.notes(self.controller.drafters), *more]
 
     @contextmanager
     def _recording(self, out: Path | None, drive: Drive) -> Iterator[None]:

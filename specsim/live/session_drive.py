@@ -23,10 +23,14 @@ class Job:
 
     prompt     as given
     token_ids  [T] int64, as the model sees it
+    params     how its tokens are chosen (None: as the run's)
+    index      row of the trace whose acceptance it replays (None: nothing is replayed)
     """
 
     prompt: Prompt
     token_ids: np.ndarray
+    params: SamplingParams | None = None
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,12 @@ class Drive:
     def _submit(self, due: float | None) -> None:
         job = self.jobs[len(self.requests)]
         request = self.engine.submit(
-            job.token_ids, self.params, domain=job.prompt.domain, on_chunk=self.on_chunk, want_text=True
+            job.token_ids,
+            job.params or self.params,
+            domain=job.prompt.domain,
+            on_chunk=self.on_chunk,
+            want_text=True,
+            index=job.index,
         )
         if due is not None:
             # It came while a step was under way; what it waited for that step's end is its latency, too.

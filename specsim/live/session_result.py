@@ -58,6 +58,7 @@ class SessionResult:
     requests     what was submitted, by request_id
     plain        plain decoding of the same prompts (None: not asked for, or interrupted)
     interrupted  whether it was stopped before its end
+    replayed     `acceptance replayed from TRACE`, where tokens are fillers (empty: outputs are the target's own)
     """
 
     run: Run
@@ -66,6 +67,7 @@ class SessionResult:
     requests: tuple[LiveRequest, ...]
     plain: PlainDecoding | None
     interrupted: bool
+    replayed: str = ""
 
     @property
     def failed(self) -> tuple[LiveRequest, ...]:
@@ -86,8 +88,10 @@ class SessionResult:
         return {name: getattr(self.run.totals, f"{name}_seconds") for name in phases}
 
 
-def finished_run(drive: Drive, seed: int) -> Run:
+def finished_run(drive: Drive, seed: int, notes: Sequence[str] = ()) -> Run:
     """The record of a run that is over.
+
+    notes   what has to be known of its numbers, beside what acceptor and cost table say
 
     Instants are the engine's clock's; `duration` and `steady_at` count from the first arrival.
     """
@@ -122,7 +126,7 @@ def finished_run(drive: Drive, seed: int) -> Run:
         num_kv_blocks=engine.setup.pool.num_blocks,
         num_replicas=1,
         lossy_reason=engine.controller.lossy_reason,
-        notes=_notes(engine),
+        notes=(*_notes(engine), *notes),
     )
 
 
