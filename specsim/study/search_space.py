@@ -215,25 +215,45 @@ def _distribution(
 
 
 def _check(text: str, dimension: Dimension, controller: Controller) -> None:
-    """Refuse values that the option never takes; combinations that do not fit are found by trying them."""
+    """Refuse values that the option never takes, and depths that no drafter has.
+
+    Combinations that do not fit are found by trying them.
+    """
     bounds = dimension.distribution
     tried = bounds.choices if isinstance(bounds, CategoricalDistribution) else (bounds.low, bounds.high)  # type: ignore[attr-defined]
     for value in tried:
         try:
-            _built(dimension, controller, value)
+            policy = _with_value(dimension, controller, value)
         except ValidationError as error:
             own = [fault for fault in error.errors() if fault["loc"][:1] == (dimension.option,)]
             if own:
                 message = own[0]["msg"].removeprefix("Value error, ")
                 raise InputError(f"--search {text}: {value!r}: {message[:1].lower()}{message[1:]}") from None
+        else:
+            if dimension.part == "budget":
+                _check_depth(text, policy.max_depth, controller)
+
+
+def _check_depth(text: str, depth: int | None, controller: Controller) -> None:
+    """Refuse a depth (None: as deep as the drafter goes) beyond every drafter that some point may pull."""
+    searchable = "drafter" in _parts(_config(controller))  # another arm may be searched
+    drafters = controller.drafters if searchable else controller.pullable
+    if depth is not None and depth > max(drafter.max_depth for drafter in drafters):
+        limits = ", ".join(f"{drafter.name} at most {drafter.max_depth}" for drafter in drafters)
+        raise InputError(f"--search {text}: depth {depth} is deeper than any drafter goes ({limits})")
 
 
 def _built(dimension: Dimension, controller: Controller, value: Any) -> Any:
     """What the policy makes of an option's value."""
+    return getattr(_with_value(dimension, controller, value), dimension.option)
+
+
+def _with_value(dimension: Dimension, controller: Controller, value: Any) -> Any:
+    """The policy with an option's value."""
     policy = _parts(_config(controller))[dimension.part]
     kind = KNOWN[dimension.part][policy.name]
     given = {"num_arms": len(controller.drafters)} if dimension.part == "drafter" else {}
-    return getattr(kind(**given, **{**policy.options, dimension.option: value}), dimension.option)
+    return kind(**given, **{**policy.options, dimension.option: value})
 
 
 def _present(dimension: Dimension, controller: Controller) -> Any:

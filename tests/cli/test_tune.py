@@ -95,6 +95,7 @@ def test_p99_tpot_is_shown_in_milliseconds(tune):
         (["--search", "deepness=1..3"], "--search 'deepness': not an option of this policy; it has: budget.depth"),
         (["--search", "count"], "--search count: no values of its own (those with one: depth, ratios"),
         (["--search", "depth=a..3"], "the ends of a range of depth must be whole numbers"),
+        (["--search", "depth=1..999"], "depth 999 is deeper than any drafter goes (three at most "),
         (["--search", "depth=1..2.5"], "the ends of a range of depth must be whole numbers"),
         (["--search", "depth=5..3"], "LOW must not exceed HIGH"),
         (["--search", "depth=0..3"], "--search depth=0..3: 0: input should be greater than or equal to 1"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 
@@ -76,6 +78,33 @@ def test_a_point_becomes_a_configuration_and_the_default_is_found_in_the_space()
 def test_a_space_has_a_size_unless_it_is_continuous():
     assert size(space("dcut@a", "depth=1..5", "numerator")) == 10
     assert size(space("dcut@ucb1", "depth=1..5", "c=.1..1")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "searched", "depth"),
+    [
+        ("fixed_depth@a", "depth=1..999", 999),
+        ("dcut@ucb1", "depth=2..8", 8),
+        ("fixed_ratio@a", "depth=1,8,3", 8),
+        ("batch_schedule:schedule=1:2@a", "schedule=1:3/4:1,1:9/8:1", 9),
+    ],
+)
+def test_a_depth_that_no_drafter_has_is_refused_in_one_line(text, searched, depth):
+    with pytest.raises(InputError) as caught:
+        space(text, searched)
+    limits = "a at most 7" if text.endswith("@a") else "a at most 7, b at most 7"
+    assert str(caught.value) == f"--search {searched}: depth {depth} is deeper than any drafter goes ({limits})"
+
+
+def test_a_depth_is_tried_that_only_another_searched_arm_has():
+    shallow = replace(DRAFTERS[0], max_depth=3)
+
+    def searched(text, *dimensions):
+        return search_space(dimensions, parse(text), build_controller(text, [shallow, DRAFTERS[1]]))
+
+    assert searched("fixed_depth@fixed_arm", "depth=1..7", "arm=0,1")[0].text == "1..7"
+    with pytest.raises(InputError, match=r"depth 7 is deeper than any drafter goes \(a at most 3\)"):
+        searched("fixed_depth@a", "depth=1..7")
 
 
 def test_a_range_on_a_logarithm_starts_above_0():
