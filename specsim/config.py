@@ -13,8 +13,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from specsim.errors import InputError
 from specsim.policies.config import ControllerConfig
 
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+def _no_truth_value(value: Any) -> Any:
+    """To Python true and false are the numbers 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("a number is expected, not true or false")
+    return value
+
+
+Number = BeforeValidator(_no_truth_value)
+Count = Annotated[int, Number, Field(ge=1)]
+Seed = Annotated[int, Number, Field(ge=0)]
+Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -91,8 +101,8 @@ class StudyConfig(Section):
     requests_per_slot: Count = Field(
         default=4, description="finished requests a slot that end a closed loop, 8 in all at least"
     )
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_seeds_from_count), Field(min_length=1)] = (
-        Field([0, 1, 2, 3, 4], description="one run of each cell a seed; a number n means 0 to n - 1")
+    seeds: Annotated[list[Seed], BeforeValidator(_seeds_from_count), Field(min_length=1)] = Field(
+        [0, 1, 2, 3, 4], description="one run of each cell a seed; a number n means 0 to n - 1"
     )
     engine: EngineSection = Field(default=EngineSection(), description="limits of one replica")
     slo: SloSection | None = Field(default=None, description="bounds of goodput; absent: goodput is not reported")

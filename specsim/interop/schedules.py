@@ -112,11 +112,15 @@ def depth_at(schedule: Schedule, batch: int) -> int:
     return [depth for start, depth in schedule if start <= max(batch, 1)][-1]
 
 
+def _is_whole(number: Any) -> bool:
+    return not isinstance(number, bool) and number == int(number)
+
+
 def _whole(engine: str, row: Any, length: int) -> tuple[int, ...]:
     where = f"{engine} schedule".strip()
     try:
         numbers = tuple(int(number) for number in row)
-        whole = all(number == int(number) for number in row if not isinstance(number, str))
+        whole = all(_is_whole(number) for number in row if not isinstance(number, str))
     except (TypeError, ValueError):
         numbers, whole = (), False
     if not whole or len(numbers) != length:

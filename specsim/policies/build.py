@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import JsonValue, ValidationError
 
@@ -185,10 +185,27 @@ def _build(
     for option in config.options:
         if option not in allowed:
             raise InputError(f"{config.name}: unknown option {option!r}: allowed {', '.join(allowed) or 'none'}")
+    _check_truth_values(config, policy)
     try:
         return policy(**given, **config.options)
     except ValidationError as error:
         raise InputError(_first_problem(config.name, error)) from None
+
+
+def _check_truth_values(config: PolicyConfig, policy: type[Any]) -> None:
+    """Refuse true and false for options that are none: to Python they are the numbers 1 and 0."""
+    hints = get_type_hints(policy)
+    for option, value in config.options.items():
+        if _holds_truth_value(value) and hints[option] is not bool:
+            raise InputError(f"{config.name}: option {option} = {value!r}: true and false are no values of it")
+
+
+def _holds_truth_value(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_truth_value(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(_holds_truth_value(item) for item in value)
+    return isinstance(value, bool)
 
 
 def _options(policy: type[Any]) -> list[str]:

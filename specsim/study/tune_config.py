@@ -7,13 +7,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from specsim.config import Count, EngineSection, Section, Text
+from specsim.config import Count, EngineSection, Section, Seed, Text
 from specsim.errors import InputError
 from specsim.policies.config import ControllerConfig
 
 Objective: TypeAlias = Literal["throughput", "p99_tpot"]
 Half: TypeAlias = Literal["tuning", "validation"]
-Seed = Annotated[int, Field(ge=0)]
 
 
 def _seeds_from_count(value: Any) -> Any:

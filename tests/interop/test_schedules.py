@@ -65,6 +65,8 @@ def test_a_person_writes_rows_or_an_engines_syntax_under_its_name(written):
         ({"mlc": {}}, "one engine's name is expected (vllm, tensorrt_llm, sglang)"),
         ("1:3/1:2", "start batches must ascend, got [1, 1]"),
         ("1:3.5", "2 whole numbers"),
+        ([[True, 3]], "[True, 3] is not 2 whole numbers"),
+        ({"tensorrt_llm": {16: True}}, "(16, True) is not 2 whole numbers"),
         ([[1, 3.5]], "2 whole numbers"),
         ("", "2 whole numbers"),
         ([], "the first row must start at batch 1"),

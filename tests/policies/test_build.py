@@ -82,6 +82,27 @@ def test_a_wrong_name_option_or_value_is_refused_listing_what_is_allowed(text, m
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "option", "value"),
+    [
+        ("budget", "fixed_depth", "depth", True),
+        ("budget", "fixed_ratio", "ratio", True),
+        ("budget", "dcut", "ratios", [0.5, True]),
+        ("budget", "tetris", "capacity", False),
+        ("budget", "batch_schedule", "schedule", [[1, 3], [17, True]]),
+        ("budget", "batch_schedule", "schedule", {"vllm": [[True, 16, 3]]}),
+        ("drafter", "ucb1", "c", True),
+        ("drafter", "fixed_arm", "arm", False),
+        ("calibrator", "logistic", "warm_up", False),
+    ],
+)
+def test_true_and_false_are_no_numbers(part, name, option, value, drafter):
+    parts = {"budget": "dcut", "drafter": "a", part: {"name": name, "options": {option: value}}}
+    with pytest.raises(InputError) as error:
+        build_controller(ControllerConfig.model_validate(parts), [drafter("a"), drafter("b")])
+    assert str(error.value) == f"{name}: option {option} = {value!r}: true and false are no values of it"
+
+
 def test_a_drafter_named_like_a_drafter_policy_is_refused(drafter):
     with pytest.raises(InputError, match="@ucb1 is both a drafter and a drafter policy"):
         build_controller("dcut@ucb1", [drafter("ucb1"), drafter("b")])
