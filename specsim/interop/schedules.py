@@ -40,6 +40,8 @@ def from_tensorrt_llm(depths: Mapping[Any, int]) -> Schedule:
     Source: TensorRT-LLM pull request 10860.
     """
     rows = sorted(_whole("tensorrt_llm", row, 2) for row in depths.items())
+    if not rows:
+        raise InputError("tensorrt_llm schedule: it is empty, which would never draft; write {max_batch: K}")
     starts = [1, *(most + 1 for most, _ in rows)]
     return checked(list(zip(starts, [*(depth for _, depth in rows), 0], strict=True)), "tensorrt_llm schedule")
 
