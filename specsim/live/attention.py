@@ -88,19 +88,43 @@ def paged_attention(
     return out[None], None
 
 
-def use_paged_attention(model: Any) -> None:
-    """Let a model's layers attend through `paged_attention`; a pass must be under way when it runs.
+class AttentionSwitch:
+    """Turns a model's layers to `paged_attention` for the time of a pass, and back: between passes the model is as it
+    was, for whoever else runs it.
+
+    model   a transformers model
 
     Raises  InputError for an architecture whose attention cannot be replaced
     """
-    # No mask is registered under the name: transformers then makes none, and does not look into the positions for
-    # packed sequences, which the host would have to wait for.
-    AttentionInterface.register(NAME, paged_attention)
-    try:
-        model.set_attn_implementation(NAME)
-    except (ValueError, NotImplementedError) as error:
-        told = " ".join(str(error).split())[:200]
-        raise InputError(f"{type(model).__name__}: its attention cannot use the paged cache: {told}") from None
+
+    def __init__(self, model: Any) -> None:
+        # No mask is registered under the name: transformers then makes none, and does not look into the positions for
+        # packed sequences, which the host would have to wait for.
+        AttentionInterface.register(NAME, paged_attention)
+        before = model.config._attn_implementation
+        try:
+            model.set_attn_implementation(NAME)
+            replaced = model.config._attn_implementation == NAME
+            model.set_attn_implementation(before)
+        except (ValueError, NotImplementedError) as error:
+            told = " ".join(str(error).split())[:200]
+            raise InputError(f"{type(model).__name__}: its attention cannot use the paged cache: {told}") from None
+        # An early exit has a configuration of its own, while its layers keep the whole model's.
+        held = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
+        # Where transformers cannot replace attention it only warns; a first pass then finds the layers.
+        self._configs = list(held.values()) if replaced else []
+
+    @contextmanager
+    def paged(self) -> Iterator[None]:
+        """Attention is paged inside."""
+        before = [config._attn_implementation for config in self._configs]
+        try:
+            for config in self._configs:
+                config._attn_implementation = NAME
+            yield
+        finally:
+            for config, implementation in zip(self._configs, before, strict=True):
+                config._attn_implementation = implementation
 
 
 def check_shape(config: Any, name: str) -> None:

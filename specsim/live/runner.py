@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specsim.kernels.pack import Packed
-from specsim.live.attention import PagedPass, attending, check_every_layer_attends, use_paged_attention
+from specsim.live.attention import AttentionSwitch, PagedPass, attending, check_every_layer_attends
 from specsim.live.ops import Ops
 from specsim.live.packed_passes import PackedPasses, Rows
 from specsim.live.paged_kv import AddressedPool, PagedKV
@@ -32,7 +32,7 @@ class PassOutput:
 class ModelRunner:
     """Runs one model over its paged cache.
 
-    model      a causal language model, whose attention is replaced
+    model      a causal language model, whose attention is replaced during passes
     kv         its pools
     pool       whose table says which blocks a slot holds
     history    [S, T] int64, every slot's tokens, drafts behind the committed ones
@@ -49,7 +49,7 @@ class ModelRunner:
         ops: Ops,
         buckets: tuple[int, ...] = (),
     ) -> None:
-        use_paged_attention(model)
+        self._attention = AttentionSwitch(model)
         self.model, self.kv, self.pool, self.history, self.ops = model, kv, pool, history, ops
         self._passes = PackedPasses(self._captured, (pool,), len(history), history.device, buckets)
         self._features: dict[int, torch.Tensor] = {}  # [blocks * block_size, hidden] of each layer listened to
@@ -138,7 +138,7 @@ class ModelRunner:
         paged = PagedPass(self.kv, packed, shared, self.ops)
         self._attended = paged.layers
         self._heard = {}
-        with attending(paged):
+        with self._attention.paged(), attending(paged):
             logits = self.model(
                 input_ids=packed.tokens[None],
                 position_ids=packed.positions[None],
