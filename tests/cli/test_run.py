@@ -20,6 +20,7 @@ from specsim.cli.run_summary import show_summary
 from specsim.live.greedy import decode_greedy
 from specsim.live.models import load_model
 from specsim.live.prompts import read_prompts
+from specsim.live.sampling import SamplingParams
 from specsim.live.session import LiveSession
 from specsim.live.session_config import SessionConfig, Weights
 from specsim.live.session_prompts import encode_prompts
@@ -100,7 +101,7 @@ def test_json_is_one_object_with_outputs_and_metrics(live_run, expected):
 
 def test_sampling_options_reach_the_model(live_run):
     def texts(*options):
-        code, out, _ = live_run("--json", "--limit", 4, "--policy", "autoregressive", *options)
+        code, out, _ = live_run("--json", "--limit", 2, "--policy", "autoregressive", *options)
         assert code == 0
         return [output["text"] for output in json.loads(out)["outputs"]]
 
@@ -206,7 +207,7 @@ def test_ctrl_c_ends_the_run_in_order(model_folder, tmp_path, specsim):
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = [
         sys.executable, "-m", "specsim.cli.main", "run", "--model", model_folder, "--cost", "cpu-smollm2",
-        "--prompts", prompts, "--concurrency", "2", "--max-new-tokens", "120", "--ignore-eos", "--out", folder,
+        "--prompts", prompts, "--concurrency", "2", "--max-new-tokens", "40", "--ignore-eos", "--out", folder,
         "--threads", "1",
     ]  # fmt: skip
     environment = os.environ | {"COLUMNS": "80", "OMP_NUM_THREADS": "1"}
@@ -238,8 +239,9 @@ def result(model_folder, prompt_file):
     """A finished session, and what its table drew on a terminal of 80 columns."""
     prompts = read_prompts([prompt_file])[0].prompts
     config = SessionConfig(
-        weights=Weights(str(model_folder)), cost="cpu-smollm2", concurrency=3, depth=4, compare_plain=True
-    )
+        weights=Weights(str(model_folder)), cost="cpu-smollm2", concurrency=3, depth=4, compare_plain=True,
+        sampling=SamplingParams(max_tokens=TOKENS),
+    )  # fmt: skip
     session = LiveSession(config, prompts)
     screen = Console(file=io.StringIO(), force_terminal=True, width=80, height=30)
     shown = Blocks(session.engine, prompts, screen, texts=False)

@@ -62,9 +62,9 @@ def target(make_target):
     return make_target("float64")
 
 
-def price_list():
+def price_list(max_depth=DEPTH):
     heights = {size: 1e-3 + 1e-4 * size for size in SIZES}
-    return staircase_table(heights, (1, 6), drafters=dict.fromkeys(NAMES, 1e-4), max_depth=DEPTH)
+    return staircase_table(heights, (1, 6), drafters=dict.fromkeys(NAMES, 1e-4), max_depth=max_depth)
 
 
 def session_of(target, prompts=(), **changes):
@@ -130,10 +130,22 @@ def test_nothing_is_captured_while_a_session_runs(captured, target, prompts, wor
         assert captured == before
 
 
+def test_nothing_is_captured_while_requests_come_one_by_one(captured, target, prompts):
+    session = session_of(target, prompts, concurrency=None, arrival_rate=40.0)
+    before = list(captured)
+    rows = session.run().run.steps
+    assert (rows["prefill_tokens"][rows["num_running"] <= 2] > 0).sum() > 2
+    assert captured == before
+
+
 def test_graphs_are_captured_for_the_batches_that_the_table_lets_run(captured, target, prompts):
     session = session_of(target, prompts, concurrency=None)
     assert session.engine_config.max_num_seqs == 6
     assert max(requests for _, requests in captured) == 6
+    captured.clear()
+    deep = session_of(target, prompts, concurrency=None, depth=7, cost=price_list(7))
+    assert deep.engine_config.max_num_seqs == 3  # 24 tokens of the table, 8 a request
+    assert max(requests for _, requests in captured) == 4
 
 
 def test_a_run_without_a_table_is_captured_all_the_same(captured, target, prompts):

@@ -23,6 +23,7 @@ from specsim.trace.synthetic import SyntheticConfig, SyntheticDrafter, Synthetic
 
 LABEL = "acceptance replayed from synthetic-small"
 DEPTH = 5
+DECIDED = ("batch", "num_drafted", "num_verified", "num_accepted", "num_emitted", "plan_hash")
 TRACE = SyntheticTrace(
     SyntheticConfig(
         "small",
@@ -80,8 +81,9 @@ def test_a_replay_serves_as_many_tokens_as_were_recorded_in_the_simulators_order
     assert set(result.arm_shares) == {"steady", "daring"}
 
 
-def test_a_replay_takes_the_steps_of_the_simulator_on_the_same_trace(config, target):
-    policy, few = "dcut:ratios=all@steady", 12
+@pytest.mark.parametrize("drafter", ["steady", "daring"])
+def test_a_replay_takes_the_steps_of_the_simulator_on_the_same_trace(config, target, drafter):
+    policy, few = f"dcut:ratios=all@{drafter}", 12
     session = LiveSession(config(policy=policy, replay={"num_requests": few}), target=target)
     rows = session.run().run.steps
     engine = replace(session.engine_config, prefill="charged")
@@ -89,8 +91,12 @@ def test_a_replay_takes_the_steps_of_the_simulator_on_the_same_trace(config, tar
     run = simulate(TRACE, COST, controller, engine, ClosedLoop(3, few + 3), seed=0, record_steps=True)
     full = int(np.flatnonzero(rows["num_running"] == 3)[-1])  # as long as each client has a next request
     assert full > 20
-    for name in ("batch", "arm", "num_drafted", "num_verified", "num_accepted", "num_emitted", "plan_hash"):
+    for name in (*DECIDED, "arm"):
         np.testing.assert_array_equal(rows[name][:full], run.steps[name][:full], err_msg=name)
+    alone = LiveSession(config(policy=policy, drafters=(drafter,), replay={"num_requests": few}), target=target)
+    only = alone.run().run.steps
+    for name in DECIDED:
+        np.testing.assert_array_equal(only[name], rows[name], err_msg=name)
 
 
 def test_everything_that_a_replay_leaves_behind_is_labelled_and_its_telemetry_has_parity(config, target, tmp_path):
