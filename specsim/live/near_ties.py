@@ -28,6 +28,9 @@ from specsim.serving import EngineConfig
 MOST_NOISE = 0.5
 """Most noise that rounding explains, in standard deviations of a law's logits: a wrong row is off by several."""
 
+LEAST_POSITIONS = 32
+"""Fewest positions that measure a shape's noise: with fewer, the largest of all shapes counts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -210,7 +213,7 @@ def _judge(gate: NearTieGate, spec: str, outputs: Tokens, passes: list[Pass], nu
     for found in differences:
         agreed[found.request, found.position] = False
     measured = {int(shape): deviations[(chosen_by == shape) & agreed] for shape in np.unique(chosen_by)}
-    largest = {shape: float(values.max(initial=0.0)) for shape, values in measured.items()}
+    largest = _noise_of(measured)
     flips = tuple(
         Flip(int(i), int(p), outputs[i][p], float(gaps[i, p]), largest[int(chosen_by[i, p])], int(chosen_by[i, p]))
         for i, p in zip(*np.nonzero(~(gaps <= 0)), strict=True)
@@ -228,6 +231,13 @@ def _judge(gate: NearTieGate, spec: str, outputs: Tokens, passes: list[Pass], nu
         spec, gaps.size, len(outputs), num_accepted, differences, flips, largest, counts,
         spread, tuple(faults),
     )  # fmt: skip
+
+
+def _noise_of(measured: dict[int, np.ndarray]) -> dict[int, float]:
+    """Largest difference by shape; of all shapes where one was hardly met."""
+    largest = {shape: float(values.max(initial=0.0)) for shape, values in measured.items()}
+    overall = max(largest.values(), default=0.0)
+    return {shape: found if len(measured[shape]) >= LEAST_POSITIONS else overall for shape, found in largest.items()}
 
 
 def _there(gate: NearTieGate, outputs: Tokens) -> torch.Tensor:
