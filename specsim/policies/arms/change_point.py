@@ -42,7 +42,7 @@ def threshold(pulls: int, false_alarm: float) -> float:
 
 
 class ArmHistory:
-    """Running sums of one arm after each of its last pulls, and whether they hold a change.
+    """Running sums of one arm after each of its last pulls that tested something, and whether they hold a change.
 
     window  most pulls after a change
     """
@@ -65,7 +65,7 @@ class ArmHistory:
         after and before; every law on [0, 1] is at least as narrow as the normal law of variance 1/4 it assumes.
 
         Pulls count as equally large ones of the same spread would: (sum of exposure)^2 / (sum of its squares). One that
-        tested nothing counts nothing, and one that tested much does not make the others count less than they do.
+        tested much does not make the others count less than they do.
         """
         gain, exposure, square = self.sums[-1]
         most = 0.0
@@ -133,6 +133,8 @@ class ChangePoint:
         self._policy.update(arm, outcome)
         self._since += 1
         gain, exposure = REWARDS[self.reward](outcome)
+        if exposure == 0.0:
+            return  # nothing was tested, so nothing is known to have changed
         history = self._histories[arm]
         history.add(gain, exposure)
         if history.evidence(self._scale()) > threshold(history.pulls, self.false_alarm):

@@ -52,7 +52,7 @@ class SlidingWindowUCB:
         if unpulled is not None:
             return unpulled
         pulls, means = self.totals.pulls, self.totals.means()
-        scale, num_steps = reward_scale(self.reward, means, self.scale), len(self._steps)
+        scale, num_steps = reward_scale(self.reward, means, self.scale), sum(pulls)
         indices = [mean / scale + exploration_bonus(num_steps, n, self.c) for mean, n in zip(means, pulls, strict=True)]
         return indices.index(max(indices))
 
@@ -80,7 +80,12 @@ class SlidingWindowUCB:
 
     def _forget(self, arm: int, gain: float, exposure: float) -> None:
         totals = self.totals
-        totals.pulls[arm] -= 1
+        if exposure > 0:
+            totals.pulls[arm] -= 1
+        elif totals.pulls[arm] == totals.untested[arm]:  # else a test that the window still holds struck it out
+            totals.pulls[arm] -= 1
+            totals.untested[arm] -= 1
+        tested = totals.pulls[arm] > totals.untested[arm]
         # Exactly nothing, not what rounding left of it.
-        totals.gain[arm] = totals.gain[arm] - gain if totals.pulls[arm] else 0.0
-        totals.exposure[arm] = totals.exposure[arm] - exposure if totals.pulls[arm] else 0.0
+        totals.gain[arm] = totals.gain[arm] - gain if tested else 0.0
+        totals.exposure[arm] = totals.exposure[arm] - exposure if tested else 0.0

@@ -18,7 +18,7 @@ def exploration_bonus(num_steps: float, pulls: float, c: float = 1.0) -> float:
     """How far above its mean an arm might lie: c * sqrt(2 ln t / n).
 
     num_steps  t, steps so far over all arms
-    pulls      n, steps of this arm; both may be faded or windowed counts
+    pulls      n, steps of this arm that tested something; both may be faded or windowed counts, see `ArmTotals`
     """
     return c * math.sqrt(2.0 * math.log(num_steps) / pulls)
 

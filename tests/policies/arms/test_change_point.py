@@ -133,3 +133,14 @@ def test_restarts_after_a_move_through_a_state_come_at_the_same_step(context, ou
 def test_a_window_longer_than_any_run_is_refused():
     with pytest.raises(InputError, match="less than or equal to"):
         build_arms(PolicyConfig(name="change_point", options={"window": 10**25}), 2)
+
+
+def test_a_step_that_tested_nothing_is_no_pull_before_or_after_a_change(outcome):
+    policy = ChangePoint(num_arms=2)
+    policy.update(0, outcome([4], [2]))
+    before = policy.state_dict()
+    for _ in range(5):
+        policy.update(0, outcome([0], [0]))
+    after = policy.state_dict()
+    assert after["histories"] == before["histories"]
+    assert (before["since"], after["since"]) == (1, 6)  # exploration takes its turns by steps

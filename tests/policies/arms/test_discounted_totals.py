@@ -22,6 +22,18 @@ def test_recent_steps_weigh_more():
     assert totals.means() == [1.0 / 1.75]
 
 
+def test_the_weight_of_steps_that_tested_nothing_fades_and_is_struck_out_by_a_test():
+    totals = DiscountedTotals(num_arms=2, discount=0.5)
+    totals.add(0, 1.0, 1.0)
+    totals.add(0, 0.0, 0.0)
+    totals.add(1, 0.0, 0.0)
+    totals.add(0, 0.0, 0.0)
+    assert totals.weight == [0.125 + 0.25 + 1.0, 0.5]
+    totals.add(0, 1.0, 1.0)
+    assert totals.weight == [0.0625 + 1.0, 0.25]
+    assert totals.untested == [0.0, 0.25]
+
+
 def test_a_state_of_another_number_of_arms_is_refused():
     with pytest.raises(ValueError, match="discounted totals need"):
         DiscountedTotals(2, 0.9).load_state_dict({"weight": [1.0], "gain": [1.0], "exposure": [1.0]})

@@ -56,6 +56,19 @@ def test_the_sums_are_those_of_the_window(context, outcome):
         assert policy.totals.exposure[arm] == pytest.approx(sum(seconds for _, _, seconds in own))
 
 
+def test_steps_that_tested_nothing_leave_the_window_as_they_counted_in_it(outcome):
+    policy, rng, steps = SlidingWindowUCB(num_arms=3, window=12), np.random.default_rng(6), []
+    for _ in range(600):
+        arm, verified = int(rng.integers(3)), int(rng.integers(4) // 2 * 2)
+        policy.update(arm, outcome([verified], [verified]))
+        steps.append((arm, verified))
+        for one in range(3):
+            own = [verified for arm, verified in steps[-12:] if arm == one]
+            since = next((lag for lag, verified in enumerate(reversed(own)) if verified), len(own))
+            assert policy.totals.pulls[one] == sum(verified > 0 for verified in own) + since
+            assert policy.totals.exposure[one] == sum(own)
+
+
 def test_a_state_of_a_longer_window_is_refused(outcome):
     long, short = SlidingWindowUCB(num_arms=1, window=5), SlidingWindowUCB(num_arms=1, window=4)
     for _ in range(5):

@@ -93,3 +93,24 @@ def test_an_arm_that_was_never_tested_does_not_stop_the_others(context, outcome)
         policy.update(arm, outcome([0], [0]) if arm == 0 else outcome([4], [3]))
         pulled.append(arm)
     assert 1 < pulled.count(0) < pulled.count(1)
+
+
+def test_steps_that_tested_nothing_do_not_make_an_arm_look_certain_once_it_is_tested(context, outcome):
+    policy = UCB1(num_arms=2)
+    for _ in range(10):
+        policy.update(1, outcome([4], [3]))
+    for _ in range(30):
+        policy.update(0, outcome([0], [0]))
+    # 0 + sqrt(2 ln 40 / 30) = .50 against .75 + sqrt(2 ln 40 / 10) = 1.61: it proposes nothing, and is left
+    assert policy.pull(context, context.rng) == 1
+    policy.update(0, outcome([4], [2]))
+    # 2/3 + sqrt(2 ln 11 / 1) = 2.86 against .75 + sqrt(2 ln 11 / 10) = 1.44: one test says little
+    assert policy.pull(context, context.rng) == 0
+
+
+def test_by_throughput_a_step_that_tested_nothing_is_an_observation(outcome):
+    policy = UCB1(num_arms=1, reward="throughput")
+    for verified in (0, 0, 4):
+        policy.update(0, outcome([verified], [verified], seconds=0.5))
+    assert policy.totals.pulls == [3]
+    assert policy.totals.means() == pytest.approx([7 / 1.5])

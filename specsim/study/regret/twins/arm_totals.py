@@ -15,6 +15,7 @@ class ArmTotals:
 
     def __init__(self, num_runs: int, num_arms: int) -> None:
         self.pulls = np.zeros((num_runs, num_arms))
+        self.untested = np.zeros((num_runs, num_arms))
         self.gain = np.zeros((num_runs, num_arms))
         self.exposure = np.zeros((num_runs, num_arms))
         self.first = np.arange(num_runs) * num_arms  # where each run begins in the flat arrays
@@ -22,13 +23,17 @@ class ArmTotals:
     def add(self, arms: np.ndarray, gain: np.ndarray, exposure: np.ndarray) -> None:
         """Count one step of each run."""
         at = self.first + arms
-        self.pulls.reshape(-1)[at] += 1.0
+        pulls, untested, tested = self.pulls.reshape(-1), self.untested.reshape(-1), exposure > 0.0
+        since = untested[at]
+        pulls[at] = pulls[at] - np.where(tested, since, 0.0) + 1.0
+        untested[at] = np.where(tested, 0.0, since + 1.0)
         self.gain.reshape(-1)[at] += gain
         self.exposure.reshape(-1)[at] += exposure
 
     def fade(self, discount: float) -> None:
         """Multiply everything."""
         self.pulls *= discount
+        self.untested *= discount
         self.gain *= discount
         self.exposure *= discount
 
@@ -38,7 +43,7 @@ class ArmTotals:
 
     def reset(self, runs: np.ndarray) -> None:
         """Forget everything of some runs."""
-        self.pulls[runs] = self.gain[runs] = self.exposure[runs] = 0.0
+        self.pulls[runs] = self.untested[runs] = self.gain[runs] = self.exposure[runs] = 0.0
 
 
 def ratio(gain: np.ndarray, exposure: np.ndarray) -> np.ndarray:

@@ -99,10 +99,16 @@ class ChangePointTwin:
         """Teach the base policy, then restart the runs whose arm has changed."""
         self.base.update(arms, feedback)
         self._since += 1
-        at = self._first + arms
-        self._histories.add(at, *feedback.tally(self.policy.reward))
+        gain, exposure = feedback.tally(self.policy.reward)
+        tested = exposure > 0.0
+        at = (self._first + arms)[tested]
+        if not len(at):
+            return
+        self._histories.add(at, gain[tested], exposure[tested])
         limit = np.log(3.0 * self._histories.pulls[at] ** 1.5 / self.policy.false_alarm)
-        changed = self._histories.evidence(at, self._scale()) > limit
+        scale = self._scale()
+        changed = np.zeros(len(arms), bool)
+        changed[tested] = self._histories.evidence(at, scale if isinstance(scale, float) else scale[tested]) > limit
         if changed.any():
             self.num_restarts += changed
             self._since[changed] = 0

@@ -9,10 +9,11 @@ from specsim.study.regret.feedback import Feedback
 from specsim.study.regret.twins.arm_totals import ArmTotals
 
 
-def upper_bound(mean: np.ndarray, pulls: np.ndarray, information: float) -> np.ndarray:
+def upper_bound(mean: np.ndarray, pulls: np.ndarray, information: np.ndarray) -> np.ndarray:
     """The largest q with pulls * kl(mean, q) <= information; see specsim.policies.arms.kl_ucb.
 
     mean, pulls  [S, A], pulls above 0
+    information  [S, 1]
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         per_pull, failure = information / pulls, 1.0 - mean
@@ -40,7 +41,9 @@ class KLUCBTwin:
         if self._steps < num_arms:
             return np.full(num_runs, self._steps)
         means = np.minimum(self.totals.means() / (self.policy.scale or 1.0), 1.0)
-        bounds = upper_bound(means, self.totals.pulls, self.policy.information(self._steps))
+        steps, of_run = np.unique(self.totals.pulls.sum(axis=1), return_inverse=True)
+        information = np.array([self.policy.information(int(number)) for number in steps])[of_run]
+        bounds = upper_bound(means, self.totals.pulls, information[:, None])
         arms: np.ndarray = bounds.argmax(axis=1)
         return arms
 

@@ -27,7 +27,7 @@ class SlidingWindowUCBTwin:
         """[S] the arm with the largest index."""
         pulls, means = self.totals.pulls, self.totals.means()
         scale = reward_scale(self.policy.reward, means, self.policy.scale)
-        steps = float(min(max(self._steps, 1), self.policy.window))
+        steps = np.maximum(pulls.sum(axis=1, keepdims=True), 1.0)
         return unpulled_first(means / scale + exploration_bonus(steps, pulls, self.policy.c), pulls)
 
     def update(self, arms: np.ndarray, feedback: Feedback) -> None:
@@ -46,8 +46,12 @@ class SlidingWindowUCBTwin:
     def _forget(self, slot: int) -> None:
         totals = self.totals
         at = totals.first + self._arms[slot]
-        pulls, gain, exposure = (sums.reshape(-1) for sums in (totals.pulls, totals.gain, totals.exposure))
-        pulls[at] -= 1.0
-        some = pulls[at] > 0.0
+        every = (totals.pulls, totals.untested, totals.gain, totals.exposure)
+        pulls, untested, gain, exposure = (sums.reshape(-1) for sums in every)
+        struck = self._exposure[slot] == 0.0
+        last = struck & (pulls[at] == untested[at])
+        pulls[at] -= ~struck | last
+        untested[at] -= last
+        some = pulls[at] > untested[at]
         gain[at] = np.where(some, gain[at] - self._gain[slot], 0.0)
         exposure[at] = np.where(some, exposure[at] - self._exposure[slot], 0.0)

@@ -26,22 +26,19 @@ class UCB1Twin:
     def __init__(self, policy: UCB1, num_runs: int) -> None:
         self.policy = policy
         self.totals = ArmTotals(num_runs, policy.num_arms)
-        self._steps = np.zeros((num_runs, 1))
 
     def pull(self, domain: str, rng: np.random.Generator, runs: np.ndarray | slice = slice(None)) -> np.ndarray:
         """[S] the arm with the largest index, of the given runs only."""
         pulls = self.totals.pulls[runs]
         means = self.totals.means()[runs]
         scale = reward_scale(self.policy.reward, means, self.policy.scale)
-        steps = np.maximum(self._steps[runs], 1.0)
+        steps = np.maximum(pulls.sum(axis=1, keepdims=True), 1.0)
         return unpulled_first(means / scale + exploration_bonus(steps, pulls, self.policy.c), pulls)
 
     def update(self, arms: np.ndarray, feedback: Feedback) -> None:
         """Add one step to its arm's sums."""
-        self._steps += 1.0
         self.totals.add(arms, *feedback.tally(self.policy.reward))
 
     def reset(self, runs: np.ndarray) -> None:
         """Forget everything of some runs."""
-        self._steps[runs] = 0.0
         self.totals.reset(runs)
