@@ -30,7 +30,7 @@ DrafterMaker = Callable[[LiveSetup, int], object]
 
 def ngram(setup: LiveSetup, depth: int) -> LiveNgram:
     """Prompt lookup."""
-    return LiveNgram(depth)
+    return LiveNgram(depth, setup.device)
 
 
 def early_exit(num_layers: int, law: str = "point_mass") -> DrafterMaker:
