@@ -29,6 +29,7 @@ from specsim.live.session_config import (
     check_what_ifs,
     num_slots,
     open_cost,
+    replayed_specs,
     session_controller,
 )
 from specsim.live.session_drive import Drive, Job, Load
@@ -171,7 +172,7 @@ class LiveSession:
             self._acceptor = ReplayedAcceptor(recording, TargetAcceptor(setup.ops))
             order = replay.order(config.concurrency, config.options.seed)
             self.jobs = replay.jobs(order, recording, setup.max_model_len)
-            return list(replay.live_drafters(replay.specs(config.drafters, config.depth), recording, setup))
+            return list(replay.live_drafters(replayed_specs(config, replay), recording, setup))
         drafters = [self._drafter(name, setup) for name in config.drafters]
         names = [drafter.spec.name for drafter in drafters]
         if len(set(names)) != len(names):
@@ -219,9 +220,7 @@ class LiveSession:
         if replay is None:
             return [NO_MEANING] if self.config.weights.load_format == "dummy" else []
         limit = self.setup.max_model_len
-        cut = sum(
-            len(job.token_ids) + replay.lengths(job.index)[1] > limit for job in self.jobs if job.index is not None
-        )
+        cut = sum(prompt + output > limit for prompt, output in self._sizes())
         more = [f"{cut} of {len(self.jobs)} outputs are cut at {limit} tokens, the longest sequence"] if cut else []
         return [*replay.notes(self.controller.drafters), *more]
 

@@ -174,7 +174,7 @@ def check_session(config: SessionConfig, prompts: Sequence[Prompt]) -> None:
         raise InputError("there are no prompts")
     _check_weights(config.weights)
     cost = open_cost(config)
-    specs = _known_specs(config) if replay is None else replay.specs(config.drafters, config.depth)
+    specs = _known_specs(config) if replay is None else replayed_specs(config, replay)
     if specs is None:
         parse(config.policy)
         return
@@ -194,6 +194,19 @@ def _check_weights(weights: Weights) -> None:
         read_shape(weights.source)
     else:
         check_source(weights.source)
+
+
+def replayed_specs(config: SessionConfig, replay: Acceptance) -> tuple[DrafterSpec, ...]:
+    """The arms of a replay.
+
+    One that is priced as another has nothing to catch up with after a pause, since replaying keeps no cache, unless the
+    table has such costs of the other.
+
+    Raises   InputError, see `Acceptance.specs`
+    """
+    specs = replay.specs(config.drafters, config.depth)
+    hintless = [spec.name for spec in specs if spec.target_fraction is None and spec.name in config.draft_costs]
+    return tuple(replace(spec, target_fraction=0.0) if spec.name in hintless else spec for spec in specs)
 
 
 def num_requests(config: SessionConfig) -> int:

@@ -264,7 +264,7 @@ def test_the_table_has_a_line_a_running_request_and_one_for_all(result):
     lines = drawn(pictures[8])
     assert re.match(r"\s*id domain\s+tokens a step text", lines[0])
     assert len(lines) == 1 + 3 + 1
-    assert re.search(r"^\d/9 done, \d+ tokens, [\d.]+ tokens/s, [\d.]+ a step, by ngram$", lines[-1].rstrip())
+    assert re.search(r"^\d/9 done, \d+ tokens, [\d.,]+ tokens/s, [\d.]+ a step, by ngram$", lines[-1].rstrip())
     assert all(len(line) <= 80 for picture in pictures for line in drawn(picture))
     assert any("without drafts: " in drawn(picture)[0] for picture in pictures)
 

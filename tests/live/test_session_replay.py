@@ -7,6 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from specsim.cost import CostTable
 from specsim.cost.examples import linear_table
 from specsim.errors import InputError
 from specsim.live.prompts import Prompt
@@ -130,6 +131,7 @@ def test_some_of_the_drafters_may_be_replayed_less_deep_than_recorded(config, ta
 def test_outputs_end_early_where_a_limit_says_so(config, target):
     capped = LiveSession(config(engine=EngineConfig(max_tokens=6)), target=target).run()
     assert max(len(request.token_ids) for request in capped.requests) == 6
+    assert not any("are cut" in note for note in capped.run.notes)
     short = LiveSession(config(engine=EngineConfig(max_model_len=14)), target=target).run()
     assert max(request.num_prompt_tokens + len(request.token_ids) for request in short.requests) == 14
     assert any("of 12 outputs are cut at 14 tokens, the longest sequence" in note for note in short.run.notes)
@@ -211,6 +213,13 @@ def test_priced_as_another_drafter_means_the_tables_price_of_that_one(config, ta
     what_if = {"steady": "block", "daring": "block"}
     result = LiveSession(config(cost=cost, draft_costs=what_if, replay={"num_requests": 2}), target=target).run()
     assert "what-if: drafting by steady is priced as block" in result.run.notes
+    # Such as an early exit, which needs no catching up; nor does a replay.
+    cacheless = CostTable.from_cells(cost.meta, [cell for cell in cost.cells if cell.phase != "switch"])
+    with pytest.raises(InputError, match="no draft costs of drafter daring"):
+        check_session(config(cost=cacheless, draft_costs={"steady": "block"}), [])
+    session = LiveSession(config(cost=cacheless, draft_costs=what_if, replay={"num_requests": 2}), target=target)
+    assert session.engine.cost.switch_seconds(session.controller.drafters[0], 100) == 0.0
+    assert session.run().summary.num_requests == 2
 
 
 def test_random_weights_without_a_replay_say_that_they_mean_nothing(config, prompt_file):
