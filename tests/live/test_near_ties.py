@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from specsim.live.near_ties import MOST_NOISE, check_near_ties
+from specsim.live.near_ties import MOST_NOISE, NearTieGate, check_near_ties
 from tests.live.drafters.scripted import as_drafter, wobbled
 from tests.live.engine.engines import DRAFTERS, some_prompts, table
 from tests.live.engine.mutants import MUTANTS
@@ -107,6 +107,33 @@ def test_noise_beyond_rounding_is_a_fault(tiny, monkeypatch):
     found = check(tiny("float32"), ["fixed_depth@wobbled"], max_tokens=12)
     assert not found[0].differences
     assert any("standard deviations" in fault for fault in found[0].faults)
+
+
+def test_a_fault_of_plain_decoding_is_no_near_tie(tiny, monkeypatch):
+    honest = NearTieGate.__post_init__
+
+    def spoiled(gate):
+        honest(gate)
+        gate.plain[1][3] = (gate.plain[1][3] + 1) % 50
+
+    monkeypatch.setattr(NearTieGate, "__post_init__", spoiled)
+    found = check(tiny("float32"), ["fixed_depth@wobbled"], max_tokens=8)[0]
+    assert [(each.request, each.position, each.gap) for each in found.differences] == [(1, 3, 0.0)]
+    assert len(found.faults) == 1
+    assert "request 1, output position 3: plain decoding's token" in found.faults[0]
+
+
+def test_passes_that_were_taken_again_leave_the_engine_idle(tiny, monkeypatch):
+    honest, held = NearTieGate.check, []
+
+    def checked(gate, spec):
+        found = honest(gate, spec)
+        held.append(gate.setup.pool.used)
+        return found
+
+    monkeypatch.setattr(NearTieGate, "check", checked)
+    check(tiny("float32"), max_tokens=4)
+    assert held == [0, 0]
 
 
 def test_the_report_counts_what_was_compared(level):
