@@ -87,11 +87,12 @@ class Drive:
         start = self.engine.clock.now()
         while not stopping():
             self._submit_due(start)
-            if self.engine.step():
+            if self.engine.step(settled=False):  # told while the next step's pass runs
                 continue
             if len(self.requests) == len(self.jobs):
                 return
             self._wait(start)
+        self.engine.settle()
         for request in self.requests:
             self.engine.cancel(request)
         self.engine.step()
@@ -110,6 +111,7 @@ class Drive:
             self._submit(due)
         under_way = len(scheduler.running) + len(scheduler.waiting)
         if self.steady is None and under_way < len(scheduler.slots.requests):
+            self.engine.settle()
             totals = self.engine.tally.totals
             self.steady = (last_commit(self.engine), totals.num_first + totals.num_emitted)
 
