@@ -38,6 +38,7 @@ POLICIES = (
     "fixed_ratio:ratio=0.5",
     "fixed_ratio:ratio=0.75",
     "dcut",
+    "dcut:ratios=all,numerator=bonus",
 )
 
 QUICK_POLICIES = ("autoregressive", "fixed_depth:depth=15", "fixed_depth:depth=7", "fixed_ratio:ratio=0.5", "dcut")

@@ -34,6 +34,11 @@ from specsim.live.training.recipe import KINDS, Recipe, read_plan
 BEGAN_AT = time.monotonic()
 
 
+def _without_folders(word: str) -> str:
+    """A word of the command line as a card shows it: where files lie on this machine is nobody's business."""
+    return Path(word).name if Path(word).is_absolute() else word
+
+
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -129,7 +134,7 @@ def session_of(args: argparse.Namespace, single: bool) -> Session:
     data, what = training_data(args, target)
     held_out = read_tokens(args.eval, int(target.config.vocab_size)) if args.eval else None
     judged = f"{len(held_out)} outputs of {args.eval.name}" if held_out else "nothing"
-    command = "python examples/train_drafter.py " + shlex.join(sys.argv[1:])
+    command = "python examples/train_drafter.py " + shlex.join(map(_without_folders, sys.argv[1:]))
     return Session(
         target=target,
         data=data,
