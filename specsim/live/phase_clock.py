@@ -42,7 +42,12 @@ class PhaseClock:
             self._marks.append((phase, time.perf_counter()))
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of each phase since `start`; on CUDA everything marked must have happened."""
+        """Seconds of each phase since `start`; on CUDA, once everything marked has happened.
+
+        A step that only computes a part of a prompt brings nothing to the host, so nobody has waited for it before.
+        """
+        if self._cuda:
+            self._marks[-1][1].synchronize()
         found: dict[str, float] = {}
         for (_, before), (phase, after) in zip(self._marks, self._marks[1:], strict=False):
             took = before.elapsed_time(after) / 1000.0 if self._cuda else after - before
