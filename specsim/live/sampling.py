@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
 from specsim.errors import InputError
 
-MAX_SEED = 2**63 - 1
+MAX_SEED = MAX_TOP_K = 2**63 - 1
+MAX_TEMPERATURE = float(np.finfo(np.float32).max)
+"""The device keeps temperatures in float32, where what is larger is infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,18 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str):  # as in vLLM, one text need not be in a list; its letters are not meant
+            object.__setattr__(self, "stop", (self.stop,))
+        for name in ("max_tokens", "top_k", "seed"):
+            value = getattr(self, name)
+            if (value is not None or name != "seed") and (isinstance(value, bool) or not isinstance(value, Integral)):
+                raise InputError(f"{name} is {value!r}; it must be a whole number")
         if self.max_tokens < 1:
             raise InputError(f"max_tokens is {self.max_tokens}; it must be at least 1")
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+        if not 0 <= self.temperature <= MAX_TEMPERATURE:
             raise InputError(f"temperature is {self.temperature}; it must be finite and at least 0")
-        if self.top_k < 0:
-            raise InputError(f"top_k is {self.top_k}; it must be at least 0, which keeps every token")
+        if not 0 <= self.top_k <= MAX_TOP_K:
+            raise InputError(f"top_k is {self.top_k}; it must be at least 0, which keeps every token, below 2^63")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
         if self.seed is not None and not 0 <= self.seed <= MAX_SEED:

@@ -104,7 +104,10 @@ def _choose(logits: torch.Tensor, batch: DraftBatch, step: int, law: DraftLaw) -
 def _law(wide: torch.Tensor, batch: DraftBatch) -> torch.Tensor:
     """[B, V] float32, log-probabilities each request's draft is drawn from: certain where it decodes greedily."""
     greedy = batch.temperature <= 0
-    tempered = wide / torch.where(greedy, 1.0, batch.temperature).to(wide.dtype)[:, None]
+    largest = wide.max(
+        -1, keepdim=True
+    ).values  # taken off, or a low temperature would make more than one of them infinite
+    tempered = (wide - largest) / torch.where(greedy, 1.0, batch.temperature).to(wide.dtype)[:, None]
     if batch.top_k is not None and batch.top_p is not None:
         tempered = top_filter(tempered, batch.top_k, batch.top_p)
     sure = torch.full_like(wide, float("-inf")).scatter_(1, wide.argmax(-1)[:, None], 0.0)
