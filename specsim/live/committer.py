@@ -71,7 +71,7 @@ class Committer:
             self._slots.computed[slot] += size
         ended = [] if emission is None or judged is None else self._ended(step, emission, judged)
         if begun is None and not ended:
-            self._put_off = partial(_report_and_tell, report, step.members)
+            self._put_off = partial(self._report_and_tell, report, step.members)
             return now
         report()
         if first is not None and begun is not None:
@@ -86,6 +86,12 @@ class Committer:
         put_off, self._put_off = self._put_off, None
         if put_off is not None:
             put_off()
+
+    def _report_and_tell(self, report: Callable[[], None], members: Members) -> None:
+        report()
+        for row in members.heard:
+            with self._engine.listening:
+                members.requests[row].tell()
 
     def _report_of(self, step: Step, emission: Emission | None, seconds: StepSeconds, now: float) -> Callable[[], None]:
         """What tells tallies and observers of a step, as the engine is now, before it moves on."""
@@ -224,7 +230,8 @@ class Committer:
     def _end_or_tell(self, slot: int, stopped: bool, now: float) -> None:
         request, state = self._request(slot), self._slots
         if not stopped and state.emitted[slot] < state.limit[slot]:
-            request.tell()
+            with self._engine.listening:
+                request.tell()
             return
         request.finishes_by_stop, request.status = stopped, "finished"
         request.num_emitted, request.num_steps = int(state.emitted[slot]), int(state.num_steps[slot])
@@ -245,12 +252,6 @@ class Committer:
 
 def _columns(verdict: Verdict | None) -> tuple[Any, ...]:
     return () if verdict is None else (verdict.num_accepted, verdict.next_token, verdict.faulty)
-
-
-def _report_and_tell(report: Callable[[], None], members: Members) -> None:
-    report()
-    for row in members.heard:
-        members.requests[row].tell()
 
 
 def _row(

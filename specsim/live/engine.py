@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from specsim.live.commit import Emission
 from specsim.live.detokenizer import Detokenizer
 from specsim.live.drafters.batch import LiveDrafter
 from specsim.live.engine_options import EngineOptions
+from specsim.live.listening import Listening, OneAtATime
 from specsim.live.models import LoadedModel
 from specsim.live.ops import choose_ops
 from specsim.live.paged_kv import AddressedPool, PagedKV
@@ -33,7 +35,10 @@ from specsim.telemetry import STEP_DTYPE
 
 
 class Observer(Protocol):
-    """Someone who watches a run: telemetry, metrics, a progress display."""
+    """Someone who watches a run: telemetry, metrics, a progress display.
+
+    It may submit and cancel. What it raises comes out of `Engine.step` or `Engine.settle`, once the step is complete.
+    """
 
     def on_step(self, row: np.void, step: Step, emission: Emission | None) -> None:
         """A step was committed; `row` is its record of `telemetry.STEP_DTYPE`."""
@@ -71,7 +76,7 @@ class LiveSetup:
         self.device = torch.device(target.device)
         self.ops = choose_ops(self.device)
         self.dtype = getattr(torch, target.dtype)
-        self.block_size = config.block_size
+        self.block_size, self.max_num_seqs, self.lookahead = config.block_size, config.max_num_seqs, lookahead
         self.buckets = buckets if self.device.type == "cuda" else ()
         most = self.max_model_len + lookahead + 1
         num_slots = config.max_num_seqs
@@ -81,6 +86,31 @@ class LiveSetup:
         self.state = SlotState(num_slots, most, self.device)
         self.runner = ModelRunner(target.model, self.kv, self.pool, self.state.history, self.ops, self.buckets)
         self.runner.check()
+        self._user: weakref.ref[Engine] | None = None
+
+    def check_fits(self, config: EngineConfig, lookahead: int) -> None:
+        """Refuse an engine for which there is less than it needs.
+
+        Raises  InputError naming what it is
+        """
+        wanted = {"max_num_seqs": config.max_num_seqs, "lookahead": lookahead}
+        for name, most in (("max_num_seqs", self.max_num_seqs), ("lookahead", self.lookahead)):
+            if wanted[name] > most:
+                raise InputError(f"the set-up was made for {name} {most}; the engine's is {wanted[name]}")
+        if config.block_size != self.block_size:
+            raise InputError(
+                f"the set-up was made for block_size {self.block_size}; the engine's is {config.block_size}"
+            )
+
+    def claim(self, engine: Engine) -> None:
+        """Let an engine use the slots.
+
+        Raises  InputError while another one has requests: they would share slots
+        """
+        other = None if self._user is None else self._user()
+        if other is not None and other is not engine and other.scheduler.has_work():
+            raise InputError("another engine over this set-up has requests; let it finish, or cancel them, before")
+        self._user = weakref.ref(engine)
 
     def _blocks_that_fit(self, text: Any, num_slots: int, most: int, share: float) -> int:
         """Blocks for every slot's longest sequence, or as many as the device's free memory takes."""
@@ -131,10 +161,13 @@ class Engine:
         if config.prefill != "charged":
             raise InputError(f"prefill is {config.prefill!r}; a live engine computes prompts: allowed is charged")
         config.check_lookahead(controller.max_depth, config.max_num_seqs)
+        setup.check_fits(config, controller.max_depth)
         self.scheduler = Scheduler(config, config.max_num_seqs, controller.max_depth, setup.pool)
         self.tally = Tally(specs, record_steps=True)
         self.clock = PhaseClock(setup.device)
         self.observers = list(observers)
+        self.listening = Listening()
+        self._one_step = OneAtATime()
         self.acceptor = acceptor or TargetAcceptor(setup.ops)
         self._stepper = Stepper(self)
         self._num_submitted = 0
@@ -189,13 +222,19 @@ class Engine:
             on_chunk=on_chunk,
             submitted_before_step=self._stepper.step_index,
         )
+        self.setup.claim(self)
         self.scheduler.submit(request)
         self._num_submitted += 1
         return request
 
     def cancel(self, request: LiveRequest) -> None:
-        """End a request before the next step; what it has got stays its own."""
+        """End a request before the next step; what it has got stays its own.
+
+        Raises  InputError for a request of another engine
+        """
         if request.status in ("waiting", "running"):
+            if not any(own is request for own in (*self.scheduler.slots.requests, *self.scheduler.waiting)):
+                raise InputError(f"request {request.request_id} is not one of this engine's")
             self._to_cancel.append(request)
 
     def step(self, settled: bool = True) -> bool:
@@ -203,20 +242,27 @@ class Engine:
 
         settled  whether everyone has been told of it when this returns. Otherwise observers and listeners may be told
                  while the next step's pass runs, which on CUDA takes no time then, and `settle` tells them at the end
+
+        What an observer or a listener raises is raised when the step is complete; the next one may be taken then.
+
+        Raises   InputError inside another step of this engine
         """
-        self._drop_cancelled()
-        if not self.scheduler.has_work():
-            self.settle()
-            self._stepper.rest()
-            return False
-        self._stepper.step()
-        if settled:
-            self.settle()
-        return True
+        with self._one_step:
+            self._drop_cancelled()
+            worked = self.scheduler.has_work()
+            if worked:
+                self._stepper.step()
+            else:
+                self._stepper.rest()
+            if settled or not worked:
+                self._stepper.settle()
+        self.listening.raise_first()
+        return worked
 
     def settle(self) -> None:
-        """Tell everyone of the latest step who has not been told."""
+        """Tell everyone of the latest step who has not been told; what they raise is raised then."""
         self._stepper.settle()
+        self.listening.raise_first()
 
     def run(self) -> None:
         """Step until every request has ended."""
@@ -239,9 +285,11 @@ class Engine:
         if request.detokenizer is not None:
             request.detokenizer.finish()
         self.ended.append(request)
-        for observer in self.observers:
-            observer.on_request(request)
-        request.tell()
+        for observer in tuple(self.observers):
+            with self.listening:
+                observer.on_request(request)
+        with self.listening:
+            request.tell()
 
     def announce(self, row: tuple[float, ...], step: Step, emission: Emission | None) -> None:
         """Write a committed step down, and tell observers."""
@@ -249,13 +297,15 @@ class Engine:
         self.tally.steps.append(row)
         if self.observers:
             record = np.array([row], STEP_DTYPE)[0]
-            for observer in self.observers:
-                observer.on_step(record, step, emission)
+            for observer in tuple(self.observers):
+                with self.listening:
+                    observer.on_step(record, step, emission)
 
     def _drop_cancelled(self) -> None:
         if self._to_cancel:
-            self.settle()
-        for request in self._to_cancel:
+            self._stepper.settle()
+        while self._to_cancel:  # one by one: who is told of an end may cancel others
+            request = self._to_cancel.pop(0)
             if request.status not in ("waiting", "running"):
                 continue
             request.status = "cancelled"
@@ -263,10 +313,12 @@ class Engine:
             if not slots:
                 self.scheduler.waiting.remove(request)
             self.end(request, slots[0] if slots else None, self.clock.now())
-        self._to_cancel.clear()
 
     def _checked(self, prompt: Sequence[int] | np.ndarray) -> np.ndarray:
-        tokens = np.asarray(prompt)
+        try:
+            tokens = np.asarray(prompt)
+        except ValueError:  # lists of different lengths
+            tokens = np.zeros((0, 0))
         if tokens.ndim != 1 or not len(tokens) or not np.issubdtype(tokens.dtype, np.integer):
             raise InputError("a prompt must be a list of token ids, at least one")
         size = self.setup.target.model.get_input_embeddings().weight.shape[0]

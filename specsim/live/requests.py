@@ -31,7 +31,7 @@ class Chunk:
     finish_reason: str | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LiveRequest(Request):
     """One request, from submission to its end; what `Engine.submit` returns.
 

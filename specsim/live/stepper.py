@@ -95,6 +95,8 @@ class Stepper:
             request = self.scheduler.slots.request(slot)
             assert isinstance(request, LiveRequest)
             request.status = "running"
+            # It may have come while the step before was told of, which is after this one's start.
+            request.admitted_at = max(request.admitted_at, request.arrived_at)
             self.state.admit(slot, request)
             self._catch_up.admit(slot, 0)
             for drafter in self.engine.drafters:
