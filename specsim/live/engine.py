@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,8 +86,13 @@ class LiveSetup:
         self.kv = PagedKV(text, blocks, config.block_size, self.dtype, self.device)
         self.state = SlotState(num_slots, most, self.device)
         self.runner = ModelRunner(target.model, self.kv, self.pool, self.state.history, self.ops, self.buckets)
-        self.runner.check()
+        with self.on_device():
+            self.runner.check()
         self._user: weakref.ref[Engine] | None = None
+
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Inside, the set-up's GPU is the current one, where kernels and events go: every thread has its own."""
+        return torch.cuda.device(self.state.history.device) if self.device.type == "cuda" else nullcontext()
 
     def check_fits(self, config: EngineConfig, lookahead: int) -> None:
         """Refuse an engine for which there is less than it needs.
@@ -247,7 +253,7 @@ class Engine:
 
         Raises   InputError inside another step of this engine
         """
-        with self._one_step:
+        with self._one_step, self.setup.on_device():
             self._drop_cancelled()
             worked = self.scheduler.has_work()
             if worked:

@@ -4,7 +4,9 @@ import copy
 import json
 import pickle
 import threading
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -409,6 +411,29 @@ def test_a_step_that_brought_nothing_to_the_host_is_timed_once_it_has_happened(m
         clock.mark("draft")
         clock.mark("verify")
         assert clock.seconds() == {"draft": 1.0, "verify": 1.0}
+
+
+def test_a_pass_runs_on_the_set_up_s_gpu_whatever_the_thread_s_is(endless, monkeypatch):
+    engine = build_engine(endless, "fixed_depth", ["exit2"])
+    inside = []
+
+    @contextmanager
+    def device():
+        inside.append("in")
+        yield
+        inside.append("out")
+
+    run = engine.setup.runner.run
+    monkeypatch.setattr(engine.setup, "on_device", device)
+    monkeypatch.setattr(engine.setup.runner, "run", lambda *rows: (inside.append("pass"), run(*rows))[1])
+    engine.submit(PROMPTS[0], SamplingParams(2))
+    engine.step()
+    assert inside == ["in", "pass", "out"]
+    monkeypatch.undo()
+    assert isinstance(engine.setup.on_device(), nullcontext)
+    monkeypatch.setattr(engine.setup, "device", torch.device("cuda"))
+    monkeypatch.setattr(engine.setup, "state", SimpleNamespace(history=SimpleNamespace(device=torch.device("cuda:1"))))
+    assert engine.setup.on_device().idx == 1
 
 
 @pytest.mark.parametrize(
