@@ -174,6 +174,7 @@ class Engine:
         self.observers = list(observers)
         self.listening = Listening()
         self._one_step = OneAtATime()
+        self._mark = object()  # on this engine's requests
         self.acceptor = acceptor or TargetAcceptor(setup.ops)
         self._stepper = Stepper(self)
         self._num_submitted = 0
@@ -227,6 +228,7 @@ class Engine:
             detokenizer=self._detokenizer(params, want_text or on_chunk is not None),
             on_chunk=on_chunk,
             submitted_before_step=self._stepper.step_index,
+            owner=self._mark,
         )
         self.setup.claim(self)
         self.scheduler.submit(request)
@@ -239,7 +241,7 @@ class Engine:
         Raises  InputError for a request of another engine
         """
         if request.status in ("waiting", "running"):
-            if not any(own is request for own in (*self.scheduler.slots.requests, *self.scheduler.waiting)):
+            if request.owner is not self._mark:
                 raise InputError(f"request {request.request_id} is not one of this engine's")
             self._to_cancel.append(request)
 

@@ -42,6 +42,7 @@ class LiveRequest(Request):
     on_chunk        told of new tokens as steps commit
     token_ids       output so far, the stop token included
     error           why it failed
+    owner           mark of the engine that serves it
     """
 
     prompt: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -54,6 +55,7 @@ class LiveRequest(Request):
     error: str | None = None
     submitted_before_step: int = 0
     told: int = 0
+    owner: object = field(default=None, repr=False)
 
     @property
     def text(self) -> str:

@@ -190,9 +190,12 @@ def test_a_request_of_another_engine_is_not_cancelled_and_requests_are_told_apar
     assert refusal(lambda: one.cancel(theirs)) == "request 0 is not one of this engine's"
     one.cancel(mine)
     one.cancel(mine)
+    assert one.ended == []
     assert not one.step()
+    assert one.ended == [mine]
     one.cancel(mine)
     assert [request.status for request in (mine, theirs)] == ["cancelled", "waiting"]
+    assert pickle.loads(pickle.dumps(mine)).status == "cancelled"
 
 
 def test_an_engine_that_needs_more_than_its_set_up_has_is_refused(endless):
