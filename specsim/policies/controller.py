@@ -13,6 +13,7 @@ from specsim.policies.base import BudgetPolicy, Calibrator, DrafterPolicy, Draft
 from specsim.policies.calibrators.identity import IdentityCalibrator
 from specsim.policies.config import ControllerConfig
 from specsim.policies.exactness import exactness
+from specsim.policies.learned_state import check_learned
 from specsim.policies.parts import by_arm, each_drafters
 from specsim.policies.survival import namespace
 
@@ -181,11 +182,11 @@ class Controller:
         for part in ("drafter_policy", "budget_policy", "calibrator"):
             policy = getattr(self, part)
             try:
+                check_learned(state[part], policy.state_dict())
                 policy.load_state_dict(state[part])
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise InputError(
-                    f"{self.label}: this state is not one of {type(policy).__name__}: {error!r}"
-                ) from error
+            except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as error:
+                said = f"no key {error}" if isinstance(error, KeyError) else str(error)
+                raise InputError(f"{self.label}: this state is not one of {type(policy).__name__}: {said}") from error
 
     def _confidence(self, draft: Draft, cost: StepCost) -> Array:
         """[B, D] float64 in [0, 1]: calibrated scores, 0 where a score is NaN, zeros when the policy reads none."""

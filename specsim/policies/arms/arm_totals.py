@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from specsim.policies.learned_state import check_counts
+
 
 class ArmTotals:
     """Pulls, gain and exposure of each arm; an arm's mean is its gain over its exposure, a ratio of totals.
@@ -59,5 +61,8 @@ class ArmTotals:
         same_shape = {name: len(values) for name, values in self.state_dict().items()}
         if {name: len(values) for name, values in state.items()} != same_shape:
             raise ValueError(f"arm totals need {same_shape} values, got {state}")
+        check_counts(pulls=state["pulls"], untested=state["untested"], exposure=state["exposure"])
+        if any(untested > pulls for untested, pulls in zip(state["untested"], state["pulls"], strict=True)):
+            raise ValueError(f"untested pulls {state['untested']} are more than all pulls {state['pulls']}")
         self.pulls, self.untested = list(state["pulls"]), list(state["untested"])
         self.gain, self.exposure = list(state["gain"]), list(state["exposure"])

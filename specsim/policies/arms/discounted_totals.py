@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from specsim.policies.learned_state import check_counts
+
 
 class DiscountedTotals:
     """Weight, gain and exposure of each arm, where a step of k steps ago counts discount^k.
@@ -66,5 +68,6 @@ class DiscountedTotals:
         same_shape = {name: len(values) for name, values in self.state_dict().items()}
         if {name: len(values) for name, values in state.items()} != same_shape:
             raise ValueError(f"discounted totals need {same_shape} values, got {state}")
+        check_counts(weight=state["weight"], untested=state["untested"], exposure=state["exposure"])
         self.weight, self.untested = list(state["weight"]), list(state["untested"])
         self.gain, self.exposure = list(state["gain"]), list(state["exposure"])
