@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from specsim.errors import InputError
 from specsim.serving.kv import BlockPool
 
 PADDING_BLOCK = 0
 """Never handed out: rows that pad a token bucket write here."""
+
+MOST_BLOCKS = 2**24
+"""More are a slip: their numbers alone would fill gigabytes."""
 
 
 class AddressedPool(BlockPool):
@@ -25,9 +29,13 @@ class AddressedPool(BlockPool):
     num_slots   slots
     max_tokens  most tokens of one slot
     device      where the table is read by passes
+
+    Raises      InputError for more blocks than can be numbered
     """
 
     def __init__(self, num_blocks: int, block_size: int, num_slots: int, max_tokens: int, device: Any) -> None:
+        if num_blocks > MOST_BLOCKS:
+            raise InputError(f"num_kv_blocks is {num_blocks}; it must be at most {MOST_BLOCKS:,}")
         super().__init__(num_blocks, block_size, num_slots)
         self.table = np.zeros((num_slots, self.blocks_for(max_tokens)), np.int64)
         self._device_table = torch.zeros(self.table.shape, dtype=torch.int64, device=device)
@@ -94,6 +102,8 @@ class PagedKV:
     config      the model's text configuration
     num_blocks  blocks in all, the padding block not counted
     block_size  tokens a block
+
+    Raises      InputError when the device has no room for them
     """
 
     def __init__(self, config: Any, num_blocks: int, block_size: int, dtype: torch.dtype, device: Any) -> None:
@@ -102,8 +112,16 @@ class PagedKV:
         shape = (num_blocks + 1, block_size, heads, head_dim)
         self.block_size = block_size
         # Zeros, not empty: masked positions still meet the values in a product, and there NaN would stay NaN.
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+        layers = range(config.num_hidden_layers)
+        try:
+            self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
+            self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
+        except (RuntimeError, TypeError) as error:  # out of memory, or a size that overflows
+            size = (num_blocks + 1) * self.bytes_per_block(config, block_size, dtype) / 2**30
+            raise InputError(
+                f"{num_blocks} KV blocks of {block_size} tokens take {size:,.1f} GiB, which {device} does not have; "
+                "lower num_kv_blocks, block_size or max_num_seqs"
+            ) from error
 
     def scrub(self, blocks: list[int]) -> None:
         """Forget what blocks hold: a request that failed may have left NaN there."""

@@ -7,6 +7,9 @@ from typing import Literal
 
 from specsim.errors import InputError
 
+LARGEST_LIMIT = 2**31 - 1
+"""No limit of an engine is beyond it; sums of such limits still are numbers of 64 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -34,10 +37,14 @@ class EngineConfig:
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            if getattr(self, name) > LARGEST_LIMIT:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at most {LARGEST_LIMIT:,}")
         for name in ("num_kv_blocks", "max_model_len", "max_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} is {value}; it must be at least 1, or absent for no limit")
+            if value is not None and value > LARGEST_LIMIT:
+                raise InputError(f"{name} is {value}; it must be at most {LARGEST_LIMIT:,}")
         if self.prefill not in ("charged", "excluded"):
             raise InputError(f"prefill is {self.prefill!r}; allowed: charged, excluded")
 

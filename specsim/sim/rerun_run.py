@@ -120,6 +120,8 @@ def _check_consistent(folder: Path, facts: RunFile, trace: Trace) -> None:
         raise InputError(f"{where}: drafters are {facts.drafters}, the trace has {names}")
     if [one.sequence for one in facts.submissions] != list(range(len(facts.submissions))):
         raise InputError(f"{where}: submissions: sequence must count from 0")
+    if facts.num_steps and not facts.submissions:
+        raise InputError(f"{where}: submissions: there are none, but {facts.num_steps} steps")
     tokens = dict(zip(trace.requests.request_id.tolist(), trace.requests.num_output_tokens.tolist(), strict=True))
     for one in facts.submissions:
         if one.num_output_tokens and tokens.get(one.request_id) != one.num_output_tokens:

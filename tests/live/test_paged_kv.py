@@ -1,11 +1,13 @@
 """Blocks are handed out once, come back once, and the table says where they are."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig
 
+from specsim.errors import InputError
 from specsim.live.paged_kv import PADDING_BLOCK, AddressedPool, PagedKV
 
 SLOTS, BLOCKS, SIZE, MOST = 4, 10, 4, 24
@@ -102,3 +104,12 @@ def test_scrubbing_forgets_these_blocks_and_no_others():
         zero = (held == 0).all(dim=(1, 2, 3))
         assert torch.nonzero(zero)[:, 0].tolist() == [2, 5]
         assert torch.isnan(held[~zero]).all()
+
+
+def test_pools_without_room_are_refused_with_their_size(monkeypatch):
+    def no_room(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "zeros", no_room)
+    with pytest.raises(InputError, match=r"1 KV blocks of 4096 tokens take .* GiB, which cpu does not have"):
+        PagedKV(config(), 1, 4096, torch.float32, "cpu")
