@@ -99,6 +99,9 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for argument in arguments:
+        if not _is_text(argument):  # it would be found out where it is written, after the work
+            return _complain(f"argument {argument!r}: must be UTF-8 text")
     try:
         result = app(args=arguments, prog_name="specsim", standalone_mode=False, obj={"arguments": arguments})
     except InputError as error:
@@ -121,6 +124,11 @@ def run(arguments: list[str] | None = None) -> int:
 def _complain(message: str) -> int:
     print(f"specsim: error: {' '.join(message.split())}", file=sys.stderr)
     return USAGE_ERROR
+
+
+def _is_text(argument: str) -> bool:
+    """Whether it can be written to a file; Python hands over bytes that are no UTF-8 as lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in argument)
 
 
 def _is_usage_error(error: Exception) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -192,3 +193,10 @@ def check_folder(path: Path | None, option: str) -> None:
         raise InputError(f"{option}: {there} is not a folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"{option}: {there} cannot be written to")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".specsim-", dir=there):  # /proc says yes, and means no
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{option} {path}: {there} cannot be written to ({(error.strerror or str(error)).lower()})"
+        ) from None

@@ -97,8 +97,10 @@ def profile(
         partial(build_live_drafter, arm.strip(), depth=depth, **loading) for arm in drafters.split(",") if arm.strip()
     ]
     with progress_bar() as bar:
-        task = bar.add_task("measuring", total=None)
-        table = measure(target, arms, options, lambda done, total: bar.update(task, completed=done, total=total))
+        task = bar.add_task("measuring", total=None, visible=False)  # until something is done
+        table = measure(
+            target, arms, options, lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+        )
     table.save(out)
     fewest = min(cell.num_samples or 0 for cell in table.cells)
     console.print(f"{len(table.cells)} cells, each the median of at least {fewest} rounds")

@@ -69,10 +69,12 @@ def record(
     """
     from specsim.live.extra import require_live
     from specsim.live.prompts import read_prompts, shipped_prompts
+    from specsim.live.sampling import SamplingParams
 
     require_live()
     check_folder(out, "--out")
     law = _law(draft_law)
+    SamplingParams(max_new_tokens, temperature)  # refuses a temperature before anything is loaded
     files = read_prompts(prompts or [shipped_prompts()])
     from specsim.live.drafters import build_drafter
     from specsim.live.machine import prepare
@@ -103,11 +105,11 @@ def record(
     arms = [build_drafter(arm, target, depth, law, allow_pickle=allow_pickle) for arm in names]
     with progress_bar() as bar:
         finished: list[Finished] = []
-        task = bar.add_task("recording", total=None)
+        task = bar.add_task("recording", total=None, visible=False)  # until something is done
 
         def report(progress: Finished) -> None:
             finished.append(progress)
-            bar.update(task, completed=progress.done, total=progress.total)
+            bar.update(task, completed=progress.done, total=progress.total, visible=True)
 
         run(target, arms, [file.first(limit) for file in files], out, options, resume=resume, report=report)
     _summarize(out, finished)

@@ -110,6 +110,7 @@ def run(
     """
     from specsim.live.engine_options import EngineOptions
     from specsim.live.extra import require_live
+    from specsim.live.prometheus import check_port
     from specsim.live.sampling import SamplingParams
     from specsim.live.session_config import SessionConfig, Weights, check_session
     from specsim.serving import EngineConfig
@@ -155,12 +156,15 @@ def run(
     )
     check_file(save_state, "--save-state")
     _check_new(out)
+    if metrics_port is not None:
+        check_port(metrics_port)
     served = [] if replay is not None else options.gather_prompts(prompts, prompt, limit)
     check_session(config, served)
     session = _load(config, served, threads, console, quiet)
     result = _serve(session, out, metrics_port, console, quiet, as_json)
     telemetry = out if out is not None and (out / "manifest.json").is_file() else None
     if save_state is not None:
+        save_state.parent.mkdir(parents=True, exist_ok=True)
         save_state.write_text(json.dumps(session.controller.state_dict(), indent=1) + "\n", encoding="utf-8")
     if as_json:
         from specsim.cli.run_summary import as_facts

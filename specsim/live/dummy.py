@@ -19,6 +19,14 @@ SEED = 0
 MODULES = ("torch", "transformers", "accelerate")
 """What building a model needs of the extra `live`: none of what reads weights."""
 
+SIZES = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "vocab_size", "max_position_embeddings",
+)  # fmt: skip
+LARGEST_SIZE = 2**31 - 1
+MOST_LAYERS = 1000
+"""Each takes a millisecond to set up, whether or not its weights fit."""
+
 HASH_PREFIX = f"specsim random weights, seed {SEED}\n"
 """Hashed before the shape, so that no hash is that of real weights, nor of a bare file."""
 
@@ -44,6 +52,7 @@ def load_dummy(source: str, *, dtype: str = "float32", device: str = "cpu") -> L
     _check_device(device)
     name, shape = read_shape(source)
     config = _config(source, shape)
+    _check_sizes(source, config.get_text_config())
     _check_rewindable(source, config.get_text_config())
     model = _build(source, config, dtype)
     _materialise(source, model, device)
@@ -98,11 +107,27 @@ def _config(source: str, shape: dict[str, Any]) -> Any:
         raise InputError(f"{source}: quantization_config: random weights are drawn in a float dtype; remove the key")
     try:
         config = CONFIG_MAPPING[kind].from_dict(shape)
-    except (StrictDataclassError, ValueError, TypeError, KeyError, ZeroDivisionError) as error:
+    except (StrictDataclassError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
         raise InputError(f"{source}: not a shape of model_type {kind!r}: {_one_line(error)}") from None
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise InputError(f"{source}: model_type {kind!r} is not a causal language model")
     return config
+
+
+def _check_sizes(source: str, config: Any) -> None:
+    """Refuse numbers that transformers takes and no model can have.
+
+    Raises  InputError naming the key and what is allowed
+    """
+    for key in SIZES:
+        value = getattr(config, key, None)
+        if value is not None and not 1 <= value <= LARGEST_SIZE:
+            raise InputError(f"{source}: {key} is {value}; it must be from 1 to {LARGEST_SIZE:,}")
+    if config.num_hidden_layers > MOST_LAYERS:
+        raise InputError(f"{source}: num_hidden_layers is {config.num_hidden_layers}; it must be at most {MOST_LAYERS}")
+    heads, shared = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
+    if shared and heads % shared:
+        raise InputError(f"{source}: num_key_value_heads is {shared}; it must divide the {heads} attention heads")
 
 
 def _build(source: str, config: Any, dtype: str) -> Any:

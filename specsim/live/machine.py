@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from importlib import metadata
@@ -11,14 +12,24 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 import specsim
+from specsim.errors import InputError
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pyarrow")
 
+MAX_THREADS = 1024
+"""More are a slip: starting them alone takes minutes."""
+
 
 def prepare(threads: int | None) -> None:
-    """Set up the process of a command: CPU threads (None: torch's choice), and no progress bars but our own."""
+    """Set up the process of a command: CPU threads (None: torch's choice), and no progress bars but our own.
+
+    Raises  InputError for more threads than any machine has cores
+    """
     disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries; what ends them is told as our error
     if threads is not None:
+        if not 1 <= threads <= MAX_THREADS:
+            raise InputError(f"threads is {threads}; it must be from 1 to {MAX_THREADS}")
         torch.set_num_threads(threads)
 
 

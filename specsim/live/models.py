@@ -119,7 +119,7 @@ def _check_device(device: str) -> None:
     import torch
 
     try:
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()  # read back, since the meta device holds nothing
     except (RuntimeError, AssertionError) as error:  # torch raises either for a device that is not there
         raise InputError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
 
@@ -138,8 +138,8 @@ def check_source(source: str) -> None:
     elif path.is_dir():
         if not (path / "config.json").is_file():
             raise InputError(f"{source}: not a model directory (config.json is missing)")
-    elif path.is_absolute() or source.startswith(".") or source.count("/") > 1:
-        raise InputError(f"{source}: no such model directory")
+    elif source.startswith(".") or source.count("/") != 1 or not all(source.split("/")):
+        raise InputError(f"{source or 'an empty name'}: no such model directory (a hub id is owner/name)")
 
 
 def _locate(source: str) -> tuple[str, Path | None]:

@@ -68,6 +68,11 @@ class ProfileOptions:
     command: str = ""
     licence: str = "not stated"
 
+    def __post_init__(self) -> None:
+        for key in ("name", "licence"):
+            if not getattr(self, key).strip():
+                raise InputError(f"{key} is empty; it must hold a text")
+
     def grid(self, device: str) -> Grid:
         """Where to measure on a device."""
         buckets: tuple[int, ...] = ()
@@ -105,6 +110,9 @@ def profile(
         drafter(setup) if callable(drafter) else build_live_drafter(drafter.spec.name, setup, options.depth)
         for drafter in drafters
     ]
+    names = [drafter.spec.name for drafter in live]
+    if len(set(names)) != len(names):
+        raise InputError(f"drafters {', '.join(names)}: each is measured once; give different ones")
     bench = Bench(setup, live, grid)
     meta = _meta(target, options, bench)
     cells = _measure(bench, options, report)

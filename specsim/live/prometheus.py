@@ -196,11 +196,21 @@ class PrometheusMetrics:
         returns     the HTTP server
         Raises      InputError when the port cannot be had
         """
+        check_port(port)
         try:
             server, _ = _client().start_http_server(port, addr=address, registry=self.registry)
         except (OSError, OverflowError) as error:
             raise InputError(f"metrics at {address}:{port}: {getattr(error, 'strerror', None) or error}") from None
         return server
+
+
+def check_port(port: int) -> None:
+    """Refuse what is no TCP port.
+
+    Raises  InputError with what is allowed
+    """
+    if not 0 <= port <= 65535:
+        raise InputError(f"metrics port {port}: must be from 1 to 65535, or 0 for a free one")
 
 
 def _client() -> Any:

@@ -102,7 +102,7 @@ def _read_file(path: Path) -> PromptFile:
 def _parse(line: str, where: str) -> Prompt:
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, nested too deep, or an integer of too many digits
         raise InputError(f"{where}: not JSON ({error})") from None
     if not isinstance(record, dict) or set(record) != set(KEYS):
         found = ", ".join(record) if isinstance(record, dict) else type(record).__name__
@@ -118,3 +118,5 @@ def _check(record: dict[str, Any], where: str) -> None:
     for key in ("domain", "prompt"):
         if not isinstance(record[key], str) or not record[key].strip():
             raise InputError(f"{where}: {key} {record[key]!r}; must be a text that is not empty")
+        if any("\ud800" <= letter <= "\udfff" for letter in record[key]):  # JSON can escape what no encoding can write
+            raise InputError(f"{where}: {key} holds half of a surrogate pair, which is no character")

@@ -27,7 +27,7 @@ from specsim.live.sampling import SamplingParams
 from specsim.live.step import Step
 from specsim.trace import TraceLike
 
-LAYERS = re.compile(r"layers:([1-9][0-9]*)")
+LAYERS = re.compile(r"layers:([1-9][0-9]{0,3})")
 
 SPREAD = 2654435761
 """Knuth's multiplier: neighbouring positions get tokens far apart, so that embeddings are read as in real text."""

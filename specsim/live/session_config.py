@@ -254,6 +254,8 @@ def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:
         kind = name.rstrip("0123456789")
         if text.startswith(("model=", "drafter=")) or name in shipped_names("model"):
             known = False
+            if text.startswith("model=") and config.weights.load_format == "auto":
+                check_source(name.removeprefix("model="))
         elif kind not in UNTRAINED or (kind == "exit") != (kind != name) or (kind == "ngram" and text != name):
             raise InputError(
                 f"drafter {text!r}: must be ngram, exitL with L layers of the target, such as exit24, model=SOURCE "
@@ -263,6 +265,9 @@ def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:
         else:
             law: DraftLaw = "point_mass" if text == name else "sampled"
             specs.append(replace(UNTRAINED[kind], name=name, law=law, max_depth=config.lookahead))
+    arms = [spec.name for spec in specs]
+    if len(set(arms)) != len(arms):
+        raise InputError(f"drafters {', '.join(config.drafters)}: arms must differ in name, and are {', '.join(arms)}")
     return tuple(specs) if known else None
 
 

@@ -27,6 +27,8 @@ FREE = "free"
 DEFAULT_CLIENTS = 8
 REQUESTS_A_CLIENT = 4
 FEWEST_REQUESTS = 8
+MAX_REQUESTS = 1_000_000
+"""More would not end; all of them are prepared before the first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class Acceptance:
                 f"acceptance of {name}: a {self.trace.kind} trace holds only the blocks its own policy visited, so "
                 "another policy cannot be replayed on it exactly; record a position_indexed trace with `specsim record`"
             )
-        if self.num_requests is not None and self.num_requests < 1:
-            raise InputError(f"requests is {self.num_requests}; it must be at least 1")
+        if self.num_requests is not None and not 1 <= self.num_requests <= MAX_REQUESTS:
+            raise InputError(f"requests is {self.num_requests}; it must be from 1 to {MAX_REQUESTS:,}")
         for drafter, work in self.draft_work.items():
             if drafter and drafter not in self.drafters:
                 raise InputError(f"draft work of {drafter!r}: {self._has()}")

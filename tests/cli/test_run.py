@@ -290,3 +290,33 @@ def test_a_model_s_text_cannot_drive_the_terminal():
     assert tail("漢字漢字漢字", 5) == "…漢字"
     assert shortened("> ask me", 8) == "> ask me"
     assert shortened("> ask me more", 8) == "> ask m…"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--threads", 10**9), "threads is 1000000000; it must be from 1 to 1024"),
+        (("--drafters", f"exit{'9' * 5000}"), "must be"),
+        (("--drafters", "exit2,exit2:sampled", "--policy", "dcut@exit2"), "arms must differ in name"),
+        (("--drafters", "model=nowhere"), "nowhere: no such model directory (a hub id is owner/name)"),
+        (("--device", "meta"), "device 'meta' cannot be used here"),
+        (("--metrics-port", 70000), "metrics port 70000"),
+        (("--num-kv-blocks", 10**25), "num_kv_blocks is 10000000000000000000000000; it must be at most"),
+        (("--block-size", 10**12), "block_size is 1000000000000; it must be at most"),
+        (("--num-kv-blocks", 2**24 + 1), "num_kv_blocks is 16777217; it must be at most 16,777,216"),
+        (("--save-state", "/proc/nowhere"), "/proc cannot be written to"),
+        (("--out", "/proc/nowhere/x"), "/proc cannot be written to"),
+        (("--stop", "\udcff"), "must be UTF-8 text"),
+    ],
+)
+def test_a_number_or_name_that_nothing_can_have_is_one_line(live_run, given, told):
+    code, out, err = live_run(*given, "--quiet")
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_a_state_file_s_folder_is_made(live_run, tmp_path):
+    code, _, _ = live_run("--quiet", "--limit", 1, "--save-state", tmp_path / "new" / "state.json")
+    assert code == 0
+    assert json.loads((tmp_path / "new" / "state.json").read_text())["drafters"] == ["ngram"]

@@ -196,7 +196,11 @@ def test_what_is_no_shape_is_refused_saying_why(write, tmp_path):
     refused("not a shape of model_type 'llama'", write(hidden_size="wide"))
     refused("not a shape of model_type 'llama'", write(num_attention_heads=5))
     refused("no model can be built", write(hidden_act="abacus"))
-    refused("no model can be built", write(hidden_size=-64))
+    refused("hidden_size is -64; it must be from 1", write(hidden_size=-64))
+    refused("num_key_value_heads is 3; it must divide", write(num_key_value_heads=3))
+    refused("num_hidden_layers is 0", write(num_hidden_layers=0))
+    refused("num_hidden_layers is 1000000; it must be at most 1000", write(num_hidden_layers=10**6))
+    refused("not a shape of model_type 'llama'", write(dtype="abacus"))
     refused("quantization_config", write(quantization_config={"quant_method": "gptq"}))
 
 
@@ -233,7 +237,7 @@ def test_weights_that_do_not_fit_are_refused_with_their_size(write, monkeypatch)
     refused(
         "tiny: its weights take 1.0 GiB, which cpu does not have: CUDA out of memory. Tried", folder, dtype="float16"
     )
-    refused("no model can be built", write(vocab_size=2**58))
+    refused("vocab_size is 288230376151711744; it must be from 1 to 2,147,483,647", write(vocab_size=2**58))
 
 
 def test_a_weight_that_its_architecture_does_not_draw_is_named(write, monkeypatch):

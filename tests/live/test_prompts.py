@@ -49,6 +49,8 @@ def test_an_id_of_63_bits_is_kept_exactly(tmp_path):
         (GOOD | {"id": 2**63}, "line 2: id 9223372036854775808"),
         (GOOD | {"prompt": " "}, "line 2: prompt ' '"),
         (GOOD | {"domain": None}, "line 2: domain None"),
+        (GOOD | {"prompt": "\ud800"}, "line 2: prompt holds half of a surrogate pair"),
+        ('{"id": ' + "9" * 5000 + "}", "line 2: not JSON"),
         (GOOD, "id 1 is taken already"),
     ],
 )

@@ -14,7 +14,7 @@ from specsim.shipped import shipped_names
 
 __all__ = ["Drafter", "EarlyExit", "Ngram", "Proposals", "build_drafter"]
 
-EXIT_NAME = re.compile(r"exit([1-9][0-9]*)")
+EXIT_NAME = re.compile(r"exit([1-9][0-9]{0,3})")
 
 
 def build_drafter(
@@ -38,6 +38,9 @@ def build_drafter(
 
     if depth < 1:
         raise InputError(f"depth {depth}: must be at least 1")
+    context = target.model.config.get_text_config().max_position_embeddings
+    if depth > context:
+        raise InputError(f"depth {depth}: must be at most {context}, the context of {target.name!r}")
     if name == "ngram":
         return Ngram(depth)
     exit_name = EXIT_NAME.fullmatch(name)
