@@ -1,0 +1,192 @@
+"""The scripts that measure trained drafters run, small, and what they say is true of their runs."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specsim.errors import InputError
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks"
+DCUT = "dcut:ratios=all,numerator=bonus"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """A script as a module, told its command line."""
+
+    def load(name, *arguments):
+        monkeypatch.syspath_prepend(str(SCRIPTS))
+        monkeypatch.setattr(sys, "argv", [str(SCRIPTS / f"{name}.py"), *map(str, arguments)])
+        spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.fixture
+def on_h200(script, tmp_path, capsys):
+    """Run h200_drafters, tiny: one batch, few policies."""
+
+    def run(*arguments, fixed=("fixed_depth:depth=3",)):
+        module = script("h200_drafters", "--tiny", "--out", tmp_path, "--alone", "eagle-general", *arguments)
+        module.FIXED, module.EXACT_FORMS = fixed, ()
+        module.TINY = module.TINY | {"batches": (1,)}
+        assert sys.modules["replay_run"].command(module.main, "", **module.OPTIONS) == 0
+        result = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert json.loads((tmp_path / "h200_drafters.json").read_text()) == result
+        return result
+
+    return run
+
+
+def test_every_run_is_taken_again_and_peers_decode_the_same(on_h200):
+    result = on_h200(fixed=("fixed_depth:depth=99", "fixed_depth:depth=3"))
+    told = [(cell["policy"], ",".join(cell["drafters"])) for cell in result["cells"]]
+    everyone = "eagle-general,block-general,ngram"
+    assert told == [
+        ("autoregressive", "ngram"),
+        ("fixed_depth:depth=3", "eagle-general"),
+        (DCUT, "eagle-general"),
+        (f"{DCUT}@ucb1:reward=throughput", everyone),
+        (f"{DCUT}@thompson_gaussian", everyone),
+        (DCUT, "ngram"),
+    ]
+    (left_out,) = result["left_out"]
+    assert "depth 99 is deeper than any drafter goes" in left_out  # and cost the others nothing
+    for cell in result["cells"]:
+        assert cell["parity"]["complete"]
+        assert cell["parity"]["difference"] is None
+        assert cell["parity"]["predicted_over_measured_seconds"] > 0
+        assert cell["tokens"] > 0
+        assert sum(cell["arm_shares"].values()) == pytest.approx(1, abs=1e-3)
+        assert cell["tokens_per_second"] == pytest.approx(cell["tokens"] / cell["seconds"], rel=0.01)
+    plain, fixed = result["cells"][:2]
+    assert (plain["mean_acceptance_length"], plain["arm_shares"]) == (1.0, {"plain": 1.0})
+    assert fixed["arm_shares"] == {"eagle-general": 1.0}
+    assert 0 < fixed["drafted_a_request"] <= 3
+    assert result["parity"] == {"runs": 6, "taken_again": 6, "different": 0}
+    assert [peer["peer"] for peer in result["peers"]] == ["transformers", "transformers, prompt lookup", "flashspec"]
+    for peer in result["peers"][:2]:
+        assert peer["outputs_equal_to_the_engines"] == peer["requests"] > 0
+    assert "error" in result["peers"][2] or result["peers"][2]["tokens_per_second"] > 0
+
+
+def test_what_the_time_does_not_allow_is_named(on_h200):
+    result = on_h200("--minutes", "0")
+    assert "cells" not in result
+    assert result["left_out"][0] == "batch 1: autoregressive with ngram"
+    assert len(result["left_out"]) == 6
+    assert result["parity"] == {"runs": 0, "taken_again": 0, "different": 0}
+
+
+def test_flashspec_that_fails_is_an_error_in_words(script, tmp_path):
+    module = script("drafter_peers")
+    (tmp_path / "flashspec.py").write_text("raise RuntimeError('not on this machine')\n")
+    jobs = {"model": str(SCRIPTS / "tiny-llama.json"), "dtype": "float32", "device": "cpu", "load_format": "dummy"}
+    jobs |= {"prompts": [[1, 2]], "limits": [2], "seconds": 1.0}
+    found = module.flashspec_apart(jobs, tmp_path, str(tmp_path), 60.0)
+    assert found == {"error": "ended with code 1: RuntimeError: not on this machine"}
+    assert "not done after" in module.flashspec_apart(jobs, tmp_path, str(tmp_path), 0.1)["error"]
+
+
+def test_rounds_on_a_cpu_take_the_same_steps(script, tmp_path, capsys):
+    file = tmp_path / "cpu.json"
+    module = script("cpu_drafters", "--tiny", "--alone", "block-general", "--out", file)
+    assert module.main() == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert json.loads(file.read_text()) == result
+    assert [(cell["policy"], cell["drafter"]) for cell in result["cells"]] == [
+        ("autoregressive", ""),
+        (DCUT, "block-general"),
+        (f"{DCUT},depth=4", "block-general"),
+        ("fixed_depth:depth=15", "block-general"),
+    ]
+    for cell in result["cells"]:
+        assert len(cell["rounds"]) == 2
+        assert cell["differences"] == []
+        assert cell["same_tokens_every_round"]
+        assert cell["error"] == pytest.approx(
+            cell["predicted_tokens_per_second"] / cell["tokens_per_second"] - 1, abs=1e-3
+        )
+    assert result["cells"][0]["speedup"] == result["cells"][0]["predicted_speedup"] == 1.0
+
+
+def test_a_drafter_that_is_not_there_is_named(script):
+    with pytest.raises(InputError, match="eagle-of-nowhere"):
+        script("cpu_drafters", "--tiny", "--alone", "eagle-of-nowhere").main()
+
+
+@pytest.fixture
+def bandits(script):
+    return script("bandits_by_domain", "--tiny", "--synthetic")
+
+
+def test_a_stream_goes_from_domain_to_domain(bandits):
+    trace, _ = bandits.made_up()
+    study = bandits.Study("synthetic", "", segments=5, requests=40, budget=DCUT)
+    rows = bandits.stream(trace, study, seed=3)
+    requests = bandits.InOrder(trace, rows).requests
+    named = [requests.domains[code] for code in requests.domain]
+    assert named == [name for name in ("chat", "code", "math", "chat", "code") for _ in range(40)]
+    assert (rows == bandits.stream(trace, study, seed=3)).all()
+    assert (rows != bandits.stream(trace, study, seed=4)).any()
+    chat = np.flatnonzero(trace.requests.domain == trace.requests.domains.index("chat"))
+    assert set(rows[:40]) == set(chat)  # each once before any comes again
+
+
+def test_the_simulator_serves_a_stream_in_its_order(bandits):
+    study = bandits.Study("synthetic", "", segments=3, requests=4, budget=DCUT)
+    trace, cost = bandits.materials(study)
+    ordered = bandits.InOrder(trace, bandits.stream(trace, study, 0))
+    controller = bandits.build_controller(f"{DCUT}@one", trace.drafters)
+    run = bandits.simulate(ordered, cost, controller, bandits.EngineConfig(max_num_seqs=1), bandits.TraceArrivals())
+    assert run.requests["index"].tolist() == list(range(12))
+    assert run.requests["num_output_tokens"].tolist() == ordered.requests.num_output_tokens.tolist()
+
+
+def test_segments_of_lone_requests_end_with_their_last_token(bandits):
+    study = bandits.Study("synthetic", "", segments=3, requests=4, budget="fixed_depth:depth=4")
+    played = bandits.play(study, "two", batch=1, seed=0)
+    assert played.by_segment.sum() == pytest.approx(played.seconds, rel=1e-9)
+    assert played.by_segment.argmin() == 1  # the second segment is code, where drafter two is at home
+    assert played.shares["two"] == 1.0
+
+
+def test_drafters_at_home_in_different_domains_leave_room_for_a_choice(bandits, capsys):
+    assert bandits.main() == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])["batches"]["2"]
+    rows = result["policies"]
+    assert result["oracle_over_best_fixed"] > 1.05
+    assert rows[result["best_fixed"]]["interval"] == [1.0, 1.0]
+    fixed = {name: rows[name]["tokens_per_second"] for name in ("one", "two", "three")}
+    assert result["best_fixed"] == max(fixed, key=fixed.get)
+    assert all(row["over_oracle"] < 1 for name, row in rows.items())
+    below = [name for name, row in rows.items() if row["verdict"] == "below the best fixed drafter"]
+    assert result["below_the_best_fixed"] == [name for name in below if name not in fixed]
+
+
+def test_every_drafter_policy_is_played(bandits):
+    from specsim.policies.build import ARMS
+
+    assert {name.split(":")[0] for name in bandits.policies()} == set(ARMS) - {"fixed_arm"}
+
+
+def test_a_policy_is_judged_by_its_interval_over_seeds(bandits):
+    def runs(*throughputs):
+        return [bandits.Played(100, 100 / speed, np.array([50 / speed] * 2), {"a": 1.0}) for speed in throughputs]
+
+    played = {"a": runs(10, 20), "b": runs(9, 18), "slow": runs(9, 19), "fast": runs(11, 21), "even": runs(11, 18)}
+    found = bandits.judged(played, ["a", "b"])
+    assert found["best_fixed"] == "a"
+    assert found["oracle_over_best_fixed"] == 1.0
+    assert found["below_the_best_fixed"] == ["slow"]
+    assert found["policies"]["slow"]["over_best_fixed"] == pytest.approx((0.9 + 0.95) / 2)
+    assert found["policies"]["fast"]["verdict"] == "above it"
+    assert found["policies"]["even"]["verdict"] == "no difference seen"
