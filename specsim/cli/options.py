@@ -172,10 +172,12 @@ def check_file(path: Path | None, option: str) -> None:
 
     path    a file to be written (None: no file)
     option  its name, for the error
-    Raises  InputError when it is a folder, or lies in something that is none
+    Raises  InputError when it is a folder or a device, or lies in something that is none
     """
     if path is not None and path.is_dir():
         raise InputError(f"{option} {path}: is a folder; give a file")
+    if path is not None and path.exists() and not path.is_file():  # writing by renaming would replace a device
+        raise InputError(f"{option} {path}: is no regular file; give one, or a new name")
     check_folder(None if path is None else path.absolute().parent, option)
 
 

@@ -85,6 +85,7 @@ def write_timeline(
     """
     path = Path(path)
     content = timeline(steps, drafters, requests)
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
     os.replace(partial, path)

@@ -1,6 +1,7 @@
 """`specsim timeline`: from a trace folder to a file that a trace viewer opens."""
 
 import json
+import os
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -50,3 +51,16 @@ def test_a_trace_without_steps_is_refused_in_one_line(refused, with_steps, tmp_p
 
 def test_a_place_that_cannot_be_written_is_refused_in_one_line(refused, with_steps, tmp_path):
     assert "is a folder; give a file" in refused("timeline", with_steps(1), "--out", tmp_path)
+
+
+def test_what_is_no_regular_file_is_not_replaced(refused, with_steps, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert f"--out {pipe}: is no regular file" in refused("timeline", with_steps(4), "--out", pipe)
+    assert pipe.is_fifo()
+
+
+def test_a_timeline_s_folder_is_made(specsim, with_steps, tmp_path):
+    code, _, _ = specsim("timeline", with_steps(4), "--out", tmp_path / "new" / "run.json")
+    assert code == 0
+    assert json.loads((tmp_path / "new" / "run.json").read_text())["traceEvents"]
