@@ -178,14 +178,15 @@ def check_file(path: Path | None, option: str) -> None:
         raise InputError(f"{option} {path}: is a folder; give a file")
     if path is not None and path.exists() and not path.is_file():  # writing by renaming would replace a device
         raise InputError(f"{option} {path}: is no regular file; give one, or a new name")
-    check_folder(None if path is None else path.absolute().parent, option)
+    check_folder(None if path is None else path.absolute().parent, option, path)
 
 
-def check_folder(path: Path | None, option: str) -> None:
+def check_folder(path: Path | None, option: str, given: Path | None = None) -> None:
     """Refuse early a folder that cannot be made.
 
     path    a folder to be written to (None: no folder)
     option  its name, for the error
+    given   what was given, for the error (None: the folder)
     Raises  InputError when it, or what should hold it, is no folder or may not be written to
     """
     if path is None:

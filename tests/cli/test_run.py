@@ -304,8 +304,8 @@ def test_a_model_s_text_cannot_drive_the_terminal():
         (("--num-kv-blocks", 10**25), "num_kv_blocks is 10000000000000000000000000; it must be at most"),
         (("--block-size", 10**12), "block_size is 1000000000000; it must be at most"),
         (("--num-kv-blocks", 2**24 + 1), "num_kv_blocks is 16777217; it must be at most 16,777,216"),
-        (("--save-state", "/proc/nowhere"), "/proc cannot be written to"),
-        (("--out", "/proc/nowhere/x"), "/proc cannot be written to"),
+        (("--save-state", "/proc/nowhere"), "cannot be written in /proc"),
+        (("--out", "/proc/nowhere/x"), "cannot be written in /proc"),
         (("--stop", "\udcff"), "must be UTF-8 text"),
     ],
 )
