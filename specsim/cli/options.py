@@ -200,6 +200,5 @@ def check_folder(path: Path | None, option: str, given: Path | None = None) -> N
         with tempfile.TemporaryDirectory(prefix=".specsim-", dir=there):  # /proc says yes, and means no
             pass
     except OSError as error:
-        raise InputError(
-            f"{option} {path}: {there} cannot be written to ({(error.strerror or str(error)).lower()})"
-        ) from None
+        fault = (error.strerror or str(error)).lower()
+        raise InputError(f"{option} {given or path}: cannot be written in {there} ({fault})") from None
