@@ -215,7 +215,9 @@ def segments(trace: InOrder, steps: np.ndarray, study: Study) -> np.ndarray:
     phases = [steps[name] for name in steps.dtype.names or () if name.endswith("_seconds")]
     instants = np.concatenate([[0.0], steps["started_at"] + sum(phases)])
     emitted = np.concatenate([[0], np.cumsum(steps["num_emitted"])])
-    last = np.interp(ends, emitted, instants)
+    step = np.searchsorted(emitted, ends)  # the first one after which so many are there
+    share = (ends - emitted[step - 1]) / (emitted[step] - emitted[step - 1])
+    last = instants[step - 1] + share * (instants[step] - instants[step - 1])
     return np.diff(np.concatenate([[0.0], last]))
 
 

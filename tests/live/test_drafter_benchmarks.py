@@ -63,7 +63,10 @@ def test_every_run_is_taken_again_and_peers_decode_the_same(on_h200):
     for cell in result["cells"]:
         assert cell["parity"]["complete"]
         assert cell["parity"]["difference"] is None
-        assert cell["parity"]["predicted_over_measured_seconds"] > 0
+        slower = cell["parity"]["predicted_over_measured_seconds"]
+        assert slower * cell["parity"]["predicted_tokens_per_second"] == pytest.approx(
+            cell["tokens_per_second"], rel=0.01
+        )
         assert cell["tokens"] > 0
         assert sum(cell["arm_shares"].values()) == pytest.approx(1, abs=1e-3)
         assert cell["tokens_per_second"] == pytest.approx(cell["tokens"] / cell["seconds"], rel=0.01)
@@ -149,6 +152,17 @@ def test_the_simulator_serves_a_stream_in_its_order(bandits):
     run = bandits.simulate(ordered, cost, controller, bandits.EngineConfig(max_num_seqs=1), bandits.TraceArrivals())
     assert run.requests["index"].tolist() == list(range(12))
     assert run.requests["num_output_tokens"].tolist() == ordered.requests.num_output_tokens.tolist()
+
+
+def test_segments_of_lone_requests_end_when_their_last_one_finishes(bandits):
+    study = bandits.Study("synthetic", "", segments=3, requests=4, budget=DCUT)
+    trace, cost = bandits.materials(study)
+    ordered = bandits.InOrder(trace, bandits.stream(trace, study, 0))
+    controller = bandits.build_controller(f"{DCUT}@one", trace.drafters)
+    limits, arrivals = bandits.EngineConfig(max_num_seqs=1), bandits.TraceArrivals()
+    run = bandits.simulate(ordered, cost, controller, limits, arrivals, record_steps=True)
+    ends = np.cumsum(bandits.segments(ordered, run.steps, study))
+    assert ends == pytest.approx(run.requests["finished_at"][3::4], rel=1e-9)
 
 
 def test_segments_of_lone_requests_end_with_their_last_token(bandits):
