@@ -73,13 +73,19 @@ class Arms:
 
         drafting  whether anything will be drafted
         """
+        scale, jobs = self.world.scale, self.world.jobs
         if self.setup.runner.buckets:
-            self.setup.runner.capture(batch, batch * (self.world.scale.depth + 1) if drafting else batch)
+            longest = max(len(job.token_ids) for job in jobs)  # a prompt is computed beside what others verify
+            self.setup.runner.capture(batch, batch * (scale.depth + 1) + longest)
         for drafter in self.drafters if drafting else ():
             alone = Arms(self.world, self.setup, [drafter])
-            engine, loop = alone.engine(f"fixed_depth:depth={drafter.spec.max_depth}", batch, table)
+            policy = f"fixed_depth:depth={drafter.spec.max_depth}"
+            engine, loop = alone.engine(policy, batch, table)
             self._warmed_up(engine, batch)
             loop.stop()
+            for job in jobs[: scale.warm_up]:  # a drafter reads prompts of many lengths
+                engine.submit(job.token_ids, SamplingParams(max_tokens=4))
+            engine.run()
 
     def measure(self, policy: str, batch: int, table: CostTable, folder: Path, seconds: float) -> Measured:
         """Serve requests under a policy, recorded.
