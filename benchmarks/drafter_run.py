@@ -96,7 +96,7 @@ class Arms:
         engine, loop = self.engine(policy, batch, table)
         deadline = time.perf_counter() + seconds
         try:
-            with LateRecorder(folder, engine, batch):
+            with TrajectoryRecorder(folder, engine, closed_loop=batch):
                 first = self._warmed_up(engine, batch)
                 goal = loop.num_ended + self.world.scale.num_requests(batch)
                 while loop.num_ended < goal and time.perf_counter() < deadline:
@@ -122,28 +122,6 @@ class Arms:
         for _ in range(self.world.scale.warm_up):
             engine.step(settled=False)
         return Mark.of(engine)
-
-
-class LateRecorder(TrajectoryRecorder):
-    """Writes requests down once the run is over: taking one apart takes milliseconds, in which no step shall wait."""
-
-    def __init__(self, folder: Path, engine: Engine, closed_loop: int) -> None:
-        super().__init__(folder, engine, closed_loop=closed_loop)
-        self._ended: list[tuple[LiveRequest, float]] = []
-
-    def on_request(self, request: LiveRequest) -> None:
-        """See `Observer.on_request`."""
-        self._ended.append((request, self._now))
-
-    def close(self) -> None:
-        """See `TrajectoryRecorder.close`."""
-        self._engine.settle()
-        now = self._now
-        for request, ended_at in self._ended:
-            self._now = ended_at
-            super().on_request(request)
-        self._ended, self._now = [], now
-        super().close()
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +32,8 @@ from specsim.serving.run_file import (
     write_run_file,
 )
 from specsim.telemetry import STEP_DTYPE
-from specsim.trace import DrafterEntry, Manifest, RecordedBlocks, RequestRow, Sampling, TraceWriter
+from specsim.trace import DrafterEntry, Manifest, RequestRow, Sampling, TraceWriter
+from specsim.trace.journal import REQUESTS_JOURNAL, JournalledRequests, RequestJournal, VisitedBlocks
 
 if TYPE_CHECKING:
     from specsim.live.engine import Engine
@@ -45,54 +45,29 @@ SCORE_KEPT_AS: dict[Score, str] = {
 }
 """Columns of the trace by score; `shifted_prob` is computed from `confidence` again."""
 
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """One request's block of one step.
-
-    position      output tokens before it
-    arm           index of the drafter
-    num_verify    drafts the plan let through
-    num_accepted  drafts in the output
-    token_ids     K of them
-    scores        K each, by column of the trace
-    """
-
-    position: int
-    arm: int
-    num_verify: int
-    num_accepted: int
-    token_ids: list[int]
-    scores: dict[str, list[float]]
+NO_TOKENS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What was drafted in a step before any policy cut it, and what became of it, on the host.
 
-    positions     [B] int64, output tokens of each request before the step
-    arms          [B] int64
-    num_drafts    [B] int64
-    num_verify    [B] int64
-    num_accepted  [B] int64
-    token_ids     [B, D] int64
-    scores        [B, D] float64 each
+    counts     [5, B] int64: arm, output tokens before the step, drafts, accepted drafts and verified drafts of each
+    token_ids  [B, D] int64
+    scores     [S, B, D] float64, in order of `SCORE_KEPT_AS`, 0 for one that was not read
     """
 
-    positions: np.ndarray
-    arms: np.ndarray
-    num_drafts: np.ndarray
-    num_verify: np.ndarray
-    num_accepted: np.ndarray
+    counts: np.ndarray
     token_ids: np.ndarray
-    scores: dict[Score, np.ndarray]
+    scores: np.ndarray
 
 
 class TrajectoryRecorder:
     """Observes an engine from before its first step, and writes a run folder.
 
-    The folder is a `trajectory` trace with its steps, and beside it run.json and the cost table. A request is on disk
-    once it has ended; `close` makes the trace of them. Use it as a context manager, or call `close`.
+    The folder is a `trajectory` trace with its steps, and beside it run.json and the cost table. A request is in a
+    journal once it has ended, and each step once it is over: a process that is killed loses neither. `close` makes the
+    trace of them. Use it as a context manager, or call `close`.
 
     folder       new or empty
     engine       whose run is recorded; requests may wait in it, but no step may have been taken
@@ -117,13 +92,17 @@ class TrajectoryRecorder:
         self.folder = Path(folder)
         self._engine = engine
         self._specs: tuple[DrafterSpec, ...] = engine.controller.drafters
+        self._offered = np.array(
+            [[score in spec.scores or score == "drawn_prob" for spec in self._specs] for score in SCORE_KEPT_AS]
+        )
         self._manifest = _manifest(engine, name or self.folder.resolve().name, licence)
         self._header = _header(engine, closed_loop)
         self._writer = TraceWriter(self.folder, self._manifest)
         engine.cost.save(self.folder / COST_FOLDER)
         self._header = self._header.model_copy(update={"cost": _cost_section(engine, self.folder)})
         write_run_file(self.folder, self._header)
-        self._journal = (self.folder / STEPS_JOURNAL).open("wb")
+        self._requests = RequestJournal(self.folder)
+        self._journal = (self.folder / STEPS_JOURNAL).open("wb", buffering=0)
         self._visits: dict[int, list[tuple[Offer, int]]] = {}
         self._submissions: dict[int, Submission] = {}
         self._cancellations: list[Cancellation] = []
@@ -137,11 +116,12 @@ class TrajectoryRecorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close; after an exception only the journal, so that the folder says the run was cut short."""
+        """Close; after an exception only the journals, so that the folder says the run was cut short."""
         if kind is None:
             self.close()
         else:
             self._abandon()
+            self._requests.close()
 
     def tag(self, request: LiveRequest, prompt_id: int) -> None:
         """Say which prompt of a prompt set a request is, so that a trace of the same prompts can be joined to it."""
@@ -176,8 +156,9 @@ class TrajectoryRecorder:
         for request in (*running, *scheduler.waiting):
             assert isinstance(request, LiveRequest)
             self._keep(request, "unfinished")
+        self._requests.close()
         steps = np.fromfile(self.folder / STEPS_JOURNAL, STEP_DTYPE)
-        self._writer.finish(steps)
+        self._writer.finish_with(JournalledRequests(self.folder).blocks(self._specs), steps)
         ordered = [self._submissions[sequence] for sequence in sorted(self._submissions)]
         update = {
             "complete": True,
@@ -187,7 +168,8 @@ class TrajectoryRecorder:
             "cancellations": self._cancellations,
         }
         write_run_file(self.folder, self._header.model_copy(update=update))
-        (self.folder / STEPS_JOURNAL).unlink()
+        for journal in (STEPS_JOURNAL, REQUESTS_JOURNAL):
+            (self.folder / journal).unlink()
 
     def _abandon(self) -> None:
         """Stop observing."""
@@ -197,49 +179,50 @@ class TrajectoryRecorder:
             self._engine.observers.remove(self)
 
     def _offer(self, step: Step, seen: Draft, emission: Emission) -> Offer:
-        num_drafts, tokens, scores = np.array(seen.num_drafts), step.tokens, step.scores
+        num_drafts, tokens, scores = np.asarray(seen.num_drafts), step.tokens, step.scores
         if step.offered is not None and step.offered_tokens is not None:
             num_drafts, tokens = step.offered.num_drafts.cpu().numpy(), step.offered_tokens.cpu().numpy()
             scores = {name: values.cpu().numpy() for name, values in step.offered.scores.items()}
-        return Offer(
-            np.array([len(request.token_ids) for request in step.members.requests]) - emission.num_emitted,
-            np.full(len(step.slots), step.order.arm) if step.order.arms is None else step.order.arms.copy(),
-            num_drafts.copy(), step.verified.copy(), emission.num_accepted.copy(), tokens.copy(),
-            {name: values.copy() for name, values in scores.items()},
+        counts = np.empty((5, len(num_drafts)), np.int64)
+        counts[0] = step.order.arm if step.order.arms is None else step.order.arms
+        counts[1] = [len(request.token_ids) for request in step.members.requests]
+        counts[1] -= emission.num_emitted
+        counts[2], counts[3], counts[4] = num_drafts, emission.num_accepted, step.verified
+        kept = np.zeros((len(SCORE_KEPT_AS), *tokens.shape))
+        for place, score in enumerate(SCORE_KEPT_AS):
+            if score in scores:  # a step of several drafters tells what all of them offer
+                kept[place] = scores[score]
+        return Offer(counts, tokens.copy(), kept)
+
+    def _visited(self, visits: list[tuple[Offer, int]]) -> VisitedBlocks:
+        """One request's parts of its steps."""
+        counts = np.array([offer.counts[:, row] for offer, row in visits], np.int64).reshape(-1, 5)
+        lengths = counts[:, 2].tolist()
+        rows = list(zip(visits, lengths, strict=True))
+        tokens = [offer.token_ids[row, :length] for (offer, row), length in rows]
+        parts = [offer.scores[:, row, :length] for (offer, row), length in rows]
+        scores = np.concatenate([np.zeros((len(SCORE_KEPT_AS), 0)), *parts], axis=1)
+        scores[~np.repeat(self._offered[:, counts[:, 0]], lengths, axis=1)] = 0.0
+        return VisitedBlocks(
+            arm=counts[:, 0], position=counts[:, 1], num_drafts=counts[:, 2], num_accepted=counts[:, 3],
+            num_verified=counts[:, 4], draft_token_ids=np.concatenate([NO_TOKENS, *tokens]),
+            scores=dict(zip(SCORE_KEPT_AS.values(), self._finite(scores), strict=True)),
         )  # fmt: skip
 
-    def _visit(self, offer: Offer, row: int) -> Visit:
-        """One request's part of a step."""
-        arm, count = int(offer.arms[row]), int(offer.num_drafts[row])
-        return Visit(
-            int(offer.positions[row]), arm, int(offer.num_verify[row]), int(offer.num_accepted[row]),
-            offer.token_ids[row, :count].tolist(), self._kept(offer, row, count, self._specs[arm]),
-        )  # fmt: skip
-
-    def _kept(self, offer: Offer, row: int, count: int, spec: DrafterSpec) -> dict[str, list[float]]:
-        """Scores of one block by column of the trace; what is no number counts as no confidence at all."""
-        kept: dict[str, list[float]] = {}
-        for score, column in SCORE_KEPT_AS.items():
-            if score not in spec.scores and column != "confidence":
-                continue
-            # A step of several drafters tells what all of them offer: the rest was not read.
-            there = score in offer.scores
-            values = offer.scores[score][row, :count].copy() if there else np.zeros(count)
-            wrong = ~np.isfinite(values)
-            self._zeroed += int(wrong.sum())
-            values[wrong] = 0.0
-            kept[column] = values.tolist()
-        return kept
+    def _finite(self, scores: np.ndarray) -> np.ndarray:
+        """What is no number counts as no confidence at all."""
+        wrong = ~np.isfinite(scores)
+        self._zeroed += int(wrong.sum())
+        scores[wrong] = 0.0
+        return scores
 
     def _keep(self, request: LiveRequest, end: End) -> None:
-        """Write one request down; its blocks are on disk when this returns."""
-        self._journal_to_disk()
+        """Write one request down."""
         count = len(request.token_ids)
-        visits = [self._visit(offer, row) for offer, row in self._visits.pop(request.sequence, [])]
+        visited = self._visited(self._visits.pop(request.sequence, []))
         step = self._engine.tally.totals.num_steps
         if end == "cancelled":
             self._cancellations.append(Cancellation(sequence=request.sequence, before_step=step))
-        behind = [visit for visit in visits if visit.position >= count]
         self._submissions[request.sequence] = Submission(
             sequence=request.sequence,
             request_id=request.request_id,
@@ -255,7 +238,7 @@ class TrajectoryRecorder:
             failed_in_step=step - 1 if end == "failed" else None,
             first_token_at=None if np.isnan(request.first_token_at) else request.first_token_at,
             ended_at=None if end == "unfinished" else max(self._now, request.arrived_at),
-            last_block=self._last_block(behind[-1]) if behind else None,
+            last_block=self._last_block(visited) if (visited.position >= count).any() else None,
         )
         if not count:
             return
@@ -264,39 +247,27 @@ class TrajectoryRecorder:
             "stop" if end == "finished" and request.finishes_by_stop else "length",
             request.arrived_at, self._prompt_ids.get(request.sequence),
         )  # fmt: skip
-        self._writer.add(row, self._blocks([visit for visit in visits if visit.position < count], count))
+        self._requests.append(row, _within(visited, count))
 
-    def _journal_to_disk(self) -> None:
-        if not self._journal.closed:
-            self._journal.flush()
-            os.fsync(self._journal.fileno())
-
-    def _last_block(self, visit: Visit) -> LastBlock:
-        name = self._specs[visit.arm].name
-        return LastBlock(drafter=name, num_drafts=len(visit.token_ids), scores=visit.scores)
-
-    def _blocks(self, visits: list[Visit], num_output_tokens: int) -> dict[str, RecordedBlocks]:
-        """The rows of one request by drafter; a drafter that never drafted has none, but its columns."""
-        blocks = {}
-        for arm, spec in enumerate(self._specs):
-            own = [visit for visit in visits if visit.arm == arm]
-            seen = [min(visit.num_verify, num_output_tokens - visit.position) for visit in own]
-            blocks[spec.name] = RecordedBlocks(
-                num_drafts=[len(visit.token_ids) for visit in own],
-                num_accepted=[visit.num_accepted for visit in own],
-                num_verified=seen,
-                draft_token_ids=[visit.token_ids for visit in own],
-                position=[visit.position for visit in own],
-                confidence=[visit.scores["confidence"] for visit in own],
-                confidence_max=_column(own, spec, "max_prob"),
-                margin=_column(own, spec, "margin"),
-            )
-        return blocks
+    def _last_block(self, visited: VisitedBlocks) -> LastBlock:
+        spec, length = self._specs[int(visited.arm[-1])], int(visited.num_drafts[-1])
+        kept = {"confidence", *(column for score, column in SCORE_KEPT_AS.items() if score in spec.scores)}
+        scores = {
+            name: values[len(values) - length :].tolist() for name, values in visited.scores.items() if name in kept
+        }
+        return LastBlock(drafter=spec.name, num_drafts=length, scores=scores)
 
 
-def _column(visits: list[Visit], spec: DrafterSpec, score: Score) -> list[list[float]] | None:
-    """One score of every visit (None: the drafter does not offer it)."""
-    return [visit.scores[SCORE_KEPT_AS[score]] for visit in visits] if score in spec.scores else None
+def _within(visited: VisitedBlocks, num_output_tokens: int) -> VisitedBlocks:
+    """The blocks that begin inside the output, and of their verified drafts those that do not lie behind it."""
+    inside = visited.position < num_output_tokens
+    drafts = np.repeat(inside, visited.num_drafts)
+    room = num_output_tokens - visited.position
+    return VisitedBlocks(
+        visited.arm[inside], visited.position[inside], visited.num_drafts[inside], visited.num_accepted[inside],
+        np.minimum(visited.num_verified, room)[inside], visited.draft_token_ids[drafts],
+        {name: values[drafts] for name, values in visited.scores.items()},
+    )  # fmt: skip
 
 
 def _total(row: np.void) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -78,20 +78,20 @@ class TraceWriter:
         part = self._parts / f"{row.request_id}.parquet"
         _check_request(row, part)
         table = blocks_table(row.request_id, blocks)
-        self._check(row, table, part)
+        self._check(row, table, part, 0)
         meta = {**(table.schema.metadata or {}), REQUEST_KEY: json.dumps(asdict(row)).encode()}
         temporary = part.with_suffix(".partial")
         write_blocks(temporary, [table.replace_schema_metadata(meta)])
         _make_durable(temporary, part)
         self.done.add(row.request_id)
 
-    def _check(self, row: RequestRow, table: pa.Table, part: Path) -> None:
-        rows = decode_rows(table, [spec.name for spec in self._specs], part, 0)
+    def _check(self, row: RequestRow, table: pa.Table, path: Path, first_row: int) -> None:
+        rows = decode_rows(table, [spec.name for spec in self._specs], path, first_row)
         tokens = np.full(len(rows), row.num_output_tokens)
         check_rows(rows, self._specs, tokens)
         if self.manifest.kind == "position_indexed":
             check_resolved(rows, tokens)
-        keys = KeyChecker(self.manifest.kind, self._specs, part)
+        keys = KeyChecker(self.manifest.kind, self._specs, path)
         keys.hold(rows, np.arange(len(rows)))
         keys.finish_request(row.request_id, row.num_output_tokens)
 
@@ -108,8 +108,43 @@ class TraceWriter:
         for part in parts:
             with reading(part):
                 rows.append(json.loads(pq.read_schema(part).metadata[REQUEST_KEY]))
-        write_requests(self.path / REQUESTS_FILE, rows)
         write_blocks(self.path / BLOCKS_FILE, _read_parts(parts))
+        return self._seal(rows, steps)
+
+    def finish_with(
+        self, requests: Iterable[tuple[RequestRow, Mapping[str, RecordedBlocks]]], steps: np.ndarray | None = None
+    ) -> Manifest:
+        """Make the trace of requests that were kept elsewhere, when none was added, and return its manifest.
+
+        requests  in order of request_id, each with its blocks by drafter, as for `add`; asked for one after the other
+        steps     as for `finish`
+        Raises InputError for a fault that `specsim trace validate` would find, or when there is no request.
+        """
+        if self.done:
+            raise InputError(f"{self.path}: holds requests that were added one by one; allowed: `finish`")
+        rows: list[dict[str, object]] = []
+        write_blocks(self.path / BLOCKS_FILE, self._tables(requests, rows))
+        if not rows:
+            raise InputError(f"{self.path}: no request was added; allowed: at least one")
+        return self._seal(rows, steps)
+
+    def _tables(
+        self, requests: Iterable[tuple[RequestRow, Mapping[str, RecordedBlocks]]], rows: list[dict[str, object]]
+    ) -> Iterator[pa.Table]:
+        """Each request's blocks, checked; `rows` takes in the requests."""
+        path, first_row, last = self.path / BLOCKS_FILE, 0, -1
+        for row, blocks in requests:
+            _check_request(row, path)
+            if row.request_id <= last:
+                raise InputError(f"{path}: request {row.request_id} comes after {last}; allowed: rising, each once")
+            table = blocks_table(row.request_id, blocks)
+            self._check(row, table, path, first_row)
+            rows.append(asdict(row))
+            first_row, last = first_row + len(table), row.request_id
+            yield table
+
+    def _seal(self, rows: list[dict[str, object]], steps: np.ndarray | None) -> Manifest:
+        write_requests(self.path / REQUESTS_FILE, rows)
         if steps is not None:
             pq.write_table(steps_table(steps), self.path / STEPS_FILE, write_page_checksum=True)
         self.manifest = seal(self.path, self.manifest)

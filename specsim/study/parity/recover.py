@@ -10,6 +10,7 @@ from specsim.errors import InputError
 from specsim.serving.run_file import STEPS_JOURNAL, read_run_file
 from specsim.telemetry import STEP_DTYPE
 from specsim.trace import Manifest, TraceWriter
+from specsim.trace.journal import REQUESTS_JOURNAL, JournalledRequests
 from specsim.trace.manifest import read_manifest
 from specsim.trace.writer import PARTS_FOLDER
 
@@ -30,6 +31,8 @@ def recover(folder: str | Path) -> Manifest:
     journal = path / STEPS_JOURNAL
     data = journal.read_bytes() if journal.exists() else b""
     whole = len(data) - len(data) % STEP_DTYPE.itemsize  # the last record may be cut
-    sealed = writer.finish(np.frombuffer(data[:whole], STEP_DTYPE))
+    ended = JournalledRequests(path).blocks(manifest.specs)
+    sealed = writer.finish_with(ended, np.frombuffer(data[:whole], STEP_DTYPE))
     journal.unlink(missing_ok=True)
+    (path / REQUESTS_JOURNAL).unlink(missing_ok=True)
     return sealed
