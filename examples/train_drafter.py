@@ -59,6 +59,7 @@ def options() -> argparse.Namespace:
     data.add_argument("--rows", type=int, help="use only so many training rows")
     shape = parser.add_argument_group("drafter")
     shape.add_argument("--plan", type=Path, help="JSON list of drafters, instead of the options of this group")
+    shape.add_argument("--only", default="", help="drafters of the plan to train, such as eagle-chat,eagle-code")
     shape.add_argument("--kind", choices=KINDS, default="eagle")
     shape.add_argument("--layers", type=int, default=1)
     shape.add_argument("--ffn", type=int, default=1536, help="inner width of the feed-forward part")
@@ -70,7 +71,7 @@ def options() -> argparse.Namespace:
     shape.add_argument("--init", default="", help="folder of a drafter to fine-tune")
     shape.add_argument("--batch", type=int, default=0, help="rows of a step (0: 64 for blocks, 128 for heads)")
     shape.add_argument("--anchors", type=int, default=64, help="anchors a row")
-    shape.add_argument("--learning-rate", type=float, default=0.0, help="peak (0: 1.5e-3, fine-tuning 5e-4)")
+    shape.add_argument("--learning-rate", type=float, default=0.0, help="peak (0: 5e-3, fine-tuning 1.5e-3)")
     shape.add_argument("--seed", type=int, default=0)
     run = parser.add_argument_group("run")
     run.add_argument("--minutes", type=float, default=3.0, help="for everything: loading, training, judging")
@@ -87,8 +88,15 @@ def options() -> argparse.Namespace:
 
 def recipes_of(args: argparse.Namespace) -> tuple[Recipe, ...]:
     """The drafters to train."""
+    wanted = [name for name in args.only.split(",") if name]
     if args.plan:
-        return read_plan(args.plan)
+        recipes = read_plan(args.plan)
+        for name in wanted:
+            if name not in [recipe.name for recipe in recipes]:
+                raise InputError(f"--only {name}: {args.plan} has no such drafter")
+        return tuple(recipe for recipe in recipes if not wanted or recipe.name in wanted)
+    if wanted:
+        raise InputError("--only: chooses drafters of a --plan")
     values = {field.name: getattr(args, field.name) for field in fields(Recipe) if hasattr(args, field.name)}
     values["features"] = tuple(int(layer) for layer in args.features.split(",") if layer)
     values["domains"] = tuple(name for name in args.domains.split(",") if name)

@@ -36,7 +36,7 @@ class Recipe:
     init           folder of a drafter to start from (empty: random weights); its sizes are taken over
     batch          rows of a step (0: 64 for blocks, 128 for heads)
     anchors        anchors a row
-    learning_rate  at its peak (0: 1.5e-3, or 5e-4 when fine-tuning)
+    learning_rate  at its peak (0: 5e-3, or 1.5e-3 when fine-tuning)
     seed           of weights and batches
     share          part of a plan's time, relative to the other drafters'
     """
@@ -82,7 +82,7 @@ class Recipe:
     @property
     def peak(self) -> float:
         """Learning rate at its peak."""
-        return self.learning_rate or (5e-4 if self.init else 1.5e-3)
+        return self.learning_rate or (1.5e-3 if self.init else 5e-3)
 
     def feature_layers(self, num_target_layers: int) -> tuple[int, ...]:
         """Target layers read."""

@@ -6,13 +6,14 @@ import logging
 import math
 import os
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specsim.errors import InputError
 from specsim.live.drafters.block_net import BlockNet
@@ -32,6 +33,9 @@ AVERAGE = 0.99
 
 CLIP = 1.0
 """Norm to which gradients are cut."""
+
+GAINS = 0.3
+"""Learning rate of the gains of norms, relative to that of matrices."""
 
 LOG_STEPS = 10
 """Steps between readings of the loss: each reading waits for the device."""
@@ -117,12 +121,7 @@ class _Trainer:
         self.net = net.to(target.device, torch.float32 if half else target.head.dtype).train().requires_grad_(True)
         self.autocast = torch.autocast(target.device.type, target.head.dtype) if half else nullcontext()
         weights = list(self.net.parameters())
-        groups = [
-            {"params": [weight for weight in weights if weight.ndim > 1], "weight_decay": 0.01},
-            {"params": [weight for weight in weights if weight.ndim <= 1], "weight_decay": 0.0},
-        ]
-        fused = {"fused": True} if target.device.type == "cuda" else {}
-        self.optimizer = torch.optim.AdamW(groups, lr=recipe.peak, betas=(0.9, 0.95), **fused)
+        self.optimizers = optimizers_of(weights, recipe.peak)
         self.average = [weight.detach().clone() for weight in weights]
         self.weights = weights
         rows = cache.data.rows_of(recipe.domains) if recipe.domains else None
@@ -145,8 +144,9 @@ class _Trainer:
 
     def step(self, progress: float) -> None:
         """One step of gradient descent."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.peak * schedule(progress)
+        for optimizer, peak in zip(self.optimizers, (self.recipe.peak, GAINS * self.recipe.peak), strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = peak * schedule(progress)
         batch = self.sampler.draw(self.steps, self.target.device)
         features = self.cache.features[batch.place]
         features = features if self.columns is None else features[..., self.columns]
@@ -156,8 +156,9 @@ class _Trainer:
             )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.weights, CLIP)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         self.steps += 1
         decay = min(AVERAGE, self.steps / (self.steps + 10))
         torch._foreach_lerp_(self.average, [weight.detach() for weight in self.weights], 1 - decay)
@@ -186,7 +187,7 @@ class _Trainer:
             "recipe": repr(self.recipe),
             "net": self.net.state_dict(),
             "average": self.average,
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "steps": self.steps,
             "seconds": self.seconds,
             "losses": self.losses,
@@ -204,7 +205,8 @@ class _Trainer:
         if state["recipe"] != repr(self.recipe):
             raise InputError(f"{file}: is of another drafter: {state['recipe']}; resume with its options, or remove it")
         self.net.load_state_dict(state["net"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
         self.average = state["average"]
         self.steps, self.seconds = state["steps"], state["seconds"]
         self.losses = [tuple(entry) for entry in state["losses"]]
@@ -220,6 +222,24 @@ class _Trainer:
         net = self.net.eval().requires_grad_(False)
         scale_features(net, self.layers, self.cache, undo=True)
         return TrainingRun(net, self.steps, self.seconds, self.losses)
+
+
+def optimizers_of(weights: Sequence[nn.Parameter], peak: float) -> tuple[torch.optim.Optimizer, ...]:
+    """Muon for matrices, AdamW for the gains of norms.
+
+    weights  of the drafter
+    peak     learning rate of matrices, to which Muon's updates are scaled as Adam's would be; GAINS of it for gains
+
+    An EAGLE head's loss on held-out outputs of SmolLM2-135M-Instruct: 3.57 after 150 steps of Muon at 5e-3, 3.89 after
+    200 steps of AdamW at 1.5e-3 (8 rows of 16 anchors a step, the 4,096 commonest tokens as labels).
+    Source: Muon is scalable for LLM training (Liu et al. 2025), section 2.2.
+    """
+    matrices = [weight for weight in weights if weight.ndim > 1]
+    gains = [weight for weight in weights if weight.ndim <= 1]
+    return (
+        torch.optim.Muon(matrices, lr=peak, weight_decay=0.01, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(gains, lr=GAINS * peak, weight_decay=0.0, betas=(0.9, 0.95)),
+    )
 
 
 def schedule(progress: float) -> float:

@@ -51,6 +51,16 @@ def test_a_drafter_is_trained_judged_and_fine_tuned(train, data_file, tmp_path):
     assert f"started from | {tmp_path / 'out'} |" in (tmp_path / "more/README.md").read_text()
 
 
+def test_a_part_of_a_plan_is_trained(train, data_file, tmp_path, capsys):
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps([{"name": name, "features": [0, 2], "ffn": 32, "batch": 2} for name in "abc"]))
+    options = ["--data", data_file, "--steps", 2, "--plan", plan]
+    assert train(*options, "--only", "a,c") == 0
+    assert sorted(json.loads((tmp_path / "out/results.json").read_text())) == ["a", "c"]
+    assert train(*options, "--only", "d") == f"error: --only d: {plan} has no such drafter"
+    assert "chooses drafters of a --plan" in train("--data", data_file, "--only", "a")
+
+
 def test_the_target_answers_prompts_when_there_are_no_data(train, prompt_file, tmp_path):
     assert train("--prompts", prompt_file, "--max-new-tokens", 6, "--steps", 2) == 0
     card = (tmp_path / "out/README.md").read_text()
