@@ -110,7 +110,7 @@ def test_fine_tuning_starts_from_the_given_drafter(recipe, target, cache, tmp_pa
     again = train_drafter(more, target, cache, Budget(steps=1, **QUIET))
     assert again.losses[0][2] < 1.2 * first.losses[-1][2]
     torch.testing.assert_close(again.net.fc.weight, first.net.fc.weight, rtol=0.2, atol=0.02)
-    assert more.peak == (recipe.learning_rate or 5e-4)
+    assert more.peak == (recipe.learning_rate or 1.5e-3)
     other = {"block": "eagle", "eagle": "block"}[recipe.kind]
     with pytest.raises(InputError, match=f"is not a drafter of kind {other}"):
         train_drafter(replace(more, kind=other), target, cache, Budget(steps=1, **QUIET))
