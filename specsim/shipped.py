@@ -37,6 +37,9 @@ def shipped_path(kind: Kind, name: str | Path) -> Path:
         if (candidate / MARK[kind]).is_file():
             return candidate
     if given.exists():
+        if kind == "trace" and (given / "parts" / MARK[kind]).is_file():
+            rest = f"specsim parity {given} --recover" if (given / "run.json").exists() else "specsim record --resume"
+            raise InputError(f"{given}: a recording that was cut short; `{rest}` makes a trace of it")
         raise InputError(f"{given}: not a {NOUN[kind]}: it has no {MARK[kind]}")
     known = ", ".join(shipped_names(kind)) or "none"
     raise InputError(f"{given}: no such {NOUN[kind]}, neither a folder nor a shipped one (shipped: {known})")

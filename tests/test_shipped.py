@@ -60,6 +60,16 @@ def test_a_folder_without_manifest_is_refused(tmp_path):
         shipped_path("cost", tmp_path)
 
 
+def test_a_recording_that_was_cut_short_is_told_from_a_folder_of_something_else(tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "manifest.json").touch()
+    with pytest.raises(InputError, match="a recording that was cut short; `specsim record --resume` makes a trace"):
+        shipped_path("trace", tmp_path)
+    (tmp_path / "run.json").touch()
+    with pytest.raises(InputError, match=f"cut short; `specsim parity {tmp_path} --recover` makes a trace"):
+        shipped_path("trace", tmp_path)
+
+
 def test_drafters_lie_in_models_and_are_known_by_their_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "models" / "eagle-mine"

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from specsim.cli import cost, trace
 from specsim.cli.calibrate import calibrate
@@ -34,8 +35,25 @@ PLACE_ERRORS = {
 }  # fmt: skip
 """What is wrong with a place, not with specsim: it is missing, full, or not to be written."""
 
+
+class Interrupted(Exception):
+    """An interrupt, and what its command says of what was written (empty: nothing)."""
+
+
+class Commands(TyperGroup):
+    """Takes an interrupt before Typer does, whose releases differ in what they make of it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise Interrupted(str(interrupt)) from None
+
+
 app = typer.Typer(
     name="specsim",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -106,9 +124,8 @@ def run(arguments: list[str] | None = None) -> int:
         result = app(args=arguments, prog_name="specsim", standalone_mode=False, obj={"arguments": arguments})
     except InputError as error:
         return _complain(str(error))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except typer.Abort:
+    except (Interrupted, KeyboardInterrupt, typer.Abort) as interrupt:
+        print(f"specsim: interrupted{f': {interrupt}' if str(interrupt) else ''}", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
         if error.errno not in PLACE_ERRORS:

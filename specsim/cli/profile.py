@@ -98,9 +98,14 @@ def profile(
     ]
     with progress_bar() as bar:
         task = bar.add_task("measuring", total=None, visible=False)  # until something is done
-        table = measure(
-            target, arms, options, lambda done, total: bar.update(task, completed=done, total=total, visible=True)
-        )
+
+        def report(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+
+        try:
+            table = measure(target, arms, options, report)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("nothing was written; a table is, once every cell was measured") from None
     table.save(out)
     fewest = min(cell.num_samples or 0 for cell in table.cells)
     console.print(f"{len(table.cells)} cells, each the median of at least {fewest} rounds")

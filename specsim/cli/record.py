@@ -111,7 +111,10 @@ def record(
             finished.append(progress)
             bar.update(task, completed=progress.done, total=progress.total, visible=True)
 
-        run(target, arms, [file.first(limit) for file in files], out, options, resume=resume, report=report)
+        try:
+            run(target, arms, [file.first(limit) for file in files], out, options, resume=resume, report=report)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{out} keeps what was recorded; go on with --resume") from None
     _summarize(out, finished)
 
 

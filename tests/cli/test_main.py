@@ -127,7 +127,15 @@ def test_an_interrupt_is_exit_code_130_and_no_traceback(specsim, monkeypatch, ex
         raise exception
 
     monkeypatch.setattr(main, "app", interrupt)
-    assert specsim("version") == (130, "", "")
+    assert specsim("version") == (130, "", "specsim: interrupted\n")
+
+
+def test_an_interrupt_says_what_its_command_says_of_what_was_written(specsim, monkeypatch):
+    def version():
+        raise KeyboardInterrupt("half of it is there")
+
+    monkeypatch.setattr(main.app.registered_commands[-1], "callback", version)
+    assert specsim("version") == (130, "", "specsim: interrupted: half of it is there\n")
 
 
 def test_main_leaves_with_the_exit_code(monkeypatch):
@@ -176,6 +184,7 @@ def test_ctrl_c_ends_a_study_with_130_and_no_traceback(world, tmp_path, jobs):
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
+    assert err.splitlines()[-1] == "specsim: interrupted"
     assert "Traceback" not in err
 
 

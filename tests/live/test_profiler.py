@@ -287,6 +287,17 @@ def test_the_command_writes_a_table_and_does_not_write_over_it(model_folder, tmp
     assert "exists already" in capsys.readouterr().err
 
 
+def test_an_interrupt_leaves_no_half_table(model_folder, tmp_path, capsys, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(StepBench, "cells", interrupt)
+    assert run(arguments(model_folder, tmp_path / "mine", "--batches", "1")) == 130
+    said = "specsim: interrupted: nothing was written; a table is, once every cell was measured"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    assert not (tmp_path / "mine").exists()
+
+
 def test_a_shape_without_weights_is_profiled(model_folder, tmp_path, capsys):
     out = tmp_path / "shape"
     command = arguments(model_folder / "config.json", out, "--load-format", "dummy", "--batches", "1")

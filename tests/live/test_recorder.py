@@ -17,7 +17,7 @@ from specsim.live.drafters.early_exit import first_layers
 from specsim.live.greedy import decode_greedy
 from specsim.live.prompts import read_prompts
 from specsim.live.recorder import RecordOptions, judge, record, repetition
-from specsim.trace import Trace
+from specsim.trace import Trace, TraceWriter
 from specsim.trace.statistics import walk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -273,6 +273,30 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(model_folder, prompt_file, t
     lines = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
     assert len(lines) == 1
     assert told in lines[0]
+
+
+def test_an_interrupt_keeps_what_was_recorded_and_says_how_to_go_on(
+    model_folder, prompt_file, tmp_path, capsys, monkeypatch
+):
+    out = tmp_path / "recorded"
+    command = arguments(model_folder, prompt_file, out, "--drafters", "ngram", "--limit", "3", "--batch-size", "1")
+    add = TraceWriter.add
+
+    def interrupted(writer, *given):
+        if writer.done:
+            raise KeyboardInterrupt
+        add(writer, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TraceWriter, "add", interrupted)
+        assert run(command) == 130
+    said = f"specsim: interrupted: {out} keeps what was recorded; go on with --resume"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    assert len(list(out.glob("parts/*.parquet"))) == 1
+    assert run(command) == 2
+    assert run([*command, "--resume"]) == 0
+    assert "2 requests" in capsys.readouterr().err
+    assert len(Trace.open(out)) == 3
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_model_is_loaded(prompt_file, tmp_path, capsys):
