@@ -141,7 +141,7 @@ def _reservations(found: Prediction, given: bool) -> list[str]:
 def _facts_to_know(run: LiveRun) -> list[str]:
     facts, said = run.facts, []
     if facts.acceptance:
-        said.append(f"acceptance of the run is {facts.acceptance}, not the target's own")
+        said.append(f"the outputs are not the target's own: {facts.acceptance}")
     ends = [one.end for one in facts.submissions]
     for end in ("cancelled", "failed", "unfinished"):
         if end in ends:

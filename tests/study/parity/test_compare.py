@@ -66,9 +66,9 @@ def test_a_run_that_differs_at_once_is_reported_without_any_step(run):
 
 
 def test_what_a_reader_must_know_is_said(run):
-    edit_run(run, acceptance="replayed from a trace", num_scores_zeroed=3)
+    edit_run(run, acceptance="acceptance replayed from small", num_scores_zeroed=3)
     notes = parity(run).notes
-    assert "acceptance of the run is replayed from a trace, not the target's own" in notes
+    assert "the outputs are not the target's own: acceptance replayed from small" in notes
     assert "3 scores were no finite number and are taken as 0" in notes
     assert "the cost table is a made-up example" in notes
 
