@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from specsim.errors import InputError
-from specsim.kernels.attention import check_attention, check_store
+from specsim.kernels.attention import check_attention
 from specsim.kernels.launches import LAUNCHES
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -173,33 +173,6 @@ def num_splits(num_tiles: int, num_kv_heads: int, most_keys: int, multiprocessor
     return 1 << (max(1, min(wanted, useful, MOST_SPLITS)).bit_length() - 1)
 
 
-def store_kv(
-    key: torch.Tensor, value: torch.Tensor, key_pool: torch.Tensor, value_pool: torch.Tensor, kv_index: torch.Tensor
-) -> None:
-    """What `specsim.kernels.attention.store_kv` defines, both pools in one launch."""
-    check_store(key, value, key_pool, value_pool, kv_index)
-    num_tokens, num_kv_heads, head_dim = key.shape
-    if not num_tokens:
-        return
-    LAUNCHES["store_kv"] += 1
-    _store[(num_tokens,)](
-        key,
-        value,
-        key_pool,
-        value_pool,
-        kv_index.contiguous(),
-        *key.stride(),
-        *value.stride(),
-        *key_pool.stride(),
-        *value_pool.stride(),
-        KV_HEADS=num_kv_heads,
-        HEAD_DIM=head_dim,
-        BLOCK_SIZE=key_pool.shape[1],
-        BLOCK_H=triton.next_power_of_2(num_kv_heads),
-        BLOCK_D=triton.next_power_of_2(head_dim),
-    )
-
-
 def _check(query: torch.Tensor, key_pool: torch.Tensor, value_pool: torch.Tensor) -> None:
     """Refuse what the kernels cannot do."""
     dtypes = {query.dtype, key_pool.dtype, value_pool.dtype}
@@ -231,7 +204,7 @@ def _dot_dtype(query: torch.Tensor) -> tl.dtype:
 
 
 @triton.jit
-def _row_offset(block, place, block_stride, place_stride):
+def row_offset(block, place, block_stride, place_stride):
     """Where a token's keys begin in a pool, in int64: a pool of many blocks holds more than 2**31 numbers."""
     return block.to(tl.int64) * block_stride + place.to(tl.int64) * place_stride
 
@@ -327,10 +300,8 @@ def _attend(
         loaded = there[:, None] & (dim < HEAD_DIM)[None, :]
         block = tl.load(table + (key_position // BLOCK_SIZE) * table_block, mask=there, other=0)
         place = key_position % BLOCK_SIZE
-        keys = tl.load(key_at + _row_offset(block, place, key_block, key_place)[:, None], mask=loaded, other=0.0)
-        values = tl.load(
-            value_at + _row_offset(block, place, value_block, value_place)[:, None], mask=loaded, other=0.0
-        )
+        keys = tl.load(key_at + row_offset(block, place, key_block, key_place)[:, None], mask=loaded, other=0.0)
+        values = tl.load(value_at + row_offset(block, place, value_block, value_place)[:, None], mask=loaded, other=0.0)
         scores = tl.dot(queries, tl.trans(keys.to(DOT)), input_precision="ieee") * scale
         seen = (key_position[None, :] <= position[:, None]) & there[None, :]
         scores = tl.where(seen, scores, float("-inf"))
@@ -386,46 +357,3 @@ def _combine(
     mixed = tl.sum(mixed * weight[:, None], 0) / tl.where(fed, tl.sum(total * weight, 0), 1.0)
     where = (row * HEADS + tl.program_id(1)) * HEAD_DIM + dim
     tl.store(out + where, mixed.to(out.dtype.element_ty), mask=dim < HEAD_DIM)
-
-
-@triton.jit
-def _store(
-    key,
-    value,
-    key_pool,
-    value_pool,
-    kv_index,
-    key_row,
-    key_head,
-    key_dim,
-    value_row,
-    value_head,
-    value_dim,
-    key_pool_block,
-    key_pool_place,
-    key_pool_head,
-    key_pool_dim,
-    value_pool_block,
-    value_pool_place,
-    value_pool_head,
-    value_pool_dim,
-    KV_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    BLOCK_H: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
-    """One token's keys and values into their places."""
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.arange(0, BLOCK_H)[:, None].to(tl.int64)
-    dim = tl.arange(0, BLOCK_D)[None, :]
-    inside = (head < KV_HEADS) & (dim < HEAD_DIM)
-    index = tl.load(kv_index + row)
-    block, place = index // BLOCK_SIZE, index % BLOCK_SIZE
-    keys = tl.load(key + row * key_row + head * key_head + dim * key_dim, mask=inside)
-    values = tl.load(value + row * value_row + head * value_head + dim * value_dim, mask=inside)
-    key_at = _row_offset(block, place, key_pool_block, key_pool_place) + head * key_pool_head + dim * key_pool_dim
-    value_at = _row_offset(block, place, value_pool_block, value_pool_place)
-    value_at += head * value_pool_head + dim * value_pool_dim
-    tl.store(key_pool + key_at, keys, mask=inside)
-    tl.store(value_pool + value_at, values, mask=inside)

@@ -58,7 +58,7 @@ def _definitions() -> Ops:
 
 
 def _triton() -> Ops:
-    from specsim.kernels import attention_triton, dcut_triton, pack_triton, verify_triton
+    from specsim.kernels import attention_triton, dcut_triton, pack_triton, store_kv_triton, verify_triton
 
     def prepare(packed: Any, table: Any, block_size: int, whole: bool = False) -> Any:
         if not whole:
@@ -82,7 +82,7 @@ def _triton() -> Ops:
     return Ops(
         name="triton",
         pack=pack_triton.pack,
-        store_kv=attention_triton.store_kv,
+        store_kv=store_kv_triton.store_kv,
         prepare=prepare,
         attend=attend,
         verify=verify_triton.verify,

@@ -27,11 +27,11 @@ if torch is not None and find_spec("triton"):
     import triton
     import triton.language as tl
 
-    from specsim.kernels import attention_triton
+    from specsim.kernels import attention_triton, store_kv_triton
 
     @triton.jit
     def offset_kernel(block, place, out, block_stride, place_stride):
-        offset = attention_triton._row_offset(tl.load(block), tl.load(place), block_stride, place_stride)
+        offset = attention_triton.row_offset(tl.load(block), tl.load(place), block_stride, place_stride)
         tl.store(out, offset)
 
 
@@ -294,7 +294,7 @@ def test_a_pool_of_more_than_two_to_the_31_numbers_is_read_and_written_at_its_en
     shift = 2**31 // (16 * 8 * 128) + 5
     pools = [torch.full((shift + keys.shape[0], 16, 8, 128), torch.nan, dtype=keys.dtype, device="cuda") for _ in "kv"]
     index = torch.arange(shift * 16, (shift + keys.shape[0]) * 16, device="cuda")
-    twin.store_kv(keys.reshape(-1, 8, 128), values.reshape(-1, 8, 128), *pools, index)
+    store_kv_triton.store_kv(keys.reshape(-1, 8, 128), values.reshape(-1, 8, 128), *pools, index)
     assert torch.equal(twin.ragged_paged_attention(query, *pools, table + shift, *rest), wanted)
 
 
@@ -353,7 +353,7 @@ def test_the_twin_stores_bit_for_bit_what_the_definition_stores(shape, dtype, tw
     key, value, pools = (array.to(getattr(torch, dtype)) for array in (key, value, pools))
     expected = pools.clone()
     definition.store_kv(key, value, *expected, index)
-    twin.store_kv(key, value, *pools, index)
+    store_kv_triton.store_kv(key, value, *pools, index)
     assert torch.equal(pools, expected)
 
 
@@ -366,7 +366,7 @@ def test_strided_keys_go_into_a_strided_pool_beside_plain_values(twin, device):
 
     key_pool = torch.stack([view(pools[0])] * 2, dim=-1)[..., 1]
     index, plain = torch.asarray(index, device=device), torch.asarray(value, device=device)
-    for store in (definition.store_kv, twin.store_kv):
+    for store in (definition.store_kv, store_kv_triton.store_kv):
         key_pool.fill_(-7.0)
         value_pool = torch.asarray(pools[1].copy(), device=device)
         store(view(key), plain, key_pool, value_pool, index)
@@ -378,7 +378,7 @@ def test_calls_are_counted_by_name(twin, device):
     reset()
     attend(twin, ragged("one token each")[0], device, torch.float32)
     key, value, pools, index = (torch.asarray(array).to(device) for array in stored())
-    twin.store_kv(key, value, *pools, index)
+    store_kv_triton.store_kv(key, value, *pools, index)
     assert LAUNCHES == {"ragged_paged_attention": 1, "store_kv": 1}
 
 
