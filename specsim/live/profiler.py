@@ -26,7 +26,7 @@ from specsim.live.engine_options import EngineOptions
 from specsim.live.machine import hardware, versions
 from specsim.live.models import LoadedModel
 from specsim.live.paged_kv import PagedKV
-from specsim.live.profiler_cells import Bench, Grid, check_rising, warm_up
+from specsim.live.profiler_cells import GAINED, Bench, Grid, check_rising, warm_up
 from specsim.live.profiler_steps import StepBench
 from specsim.live.profiler_timing import Stopwatch
 from specsim.serving import EngineConfig
@@ -237,8 +237,9 @@ def _meta(target: LoadedModel, options: ProfileOptions, bench: Bench) -> CostMet
         method=(
             f"{target.origin}. Medians of up to {options.repeats} rounds over all cells after one warm-up round. "
             "Verify: one pass of the tokens over contexts of equal length, spread evenly over the requests, the rest "
-            "on the first ones, and the verdict on every draft. Draft: the live drafter for all requests. Prefill: one "
-            "pass over prompt tokens of one request, less the pass over one token. Switch: a text of one request that "
+            "on the first ones, and the verdict on every draft. Draft: the live drafter for all requests; one with a "
+            f"cache takes in {GAINED} tokens that each request gained since its last draft. Prefill: one pass over "
+            "prompt tokens of one request, less the pass over one token. Switch: a text of one request that "
             "the drafter missed. Host: what plain steps of the running engine take beyond the pass. Plan: what "
             "steps under D-cut take more than plain ones beside drafting and the pass, by the steps' own clocks: "
             "planning, and the host's work with drafts. "

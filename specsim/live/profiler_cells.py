@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from specsim.cost.verify import bucket_paid
 from specsim.kernels.verify import Proposal, Sampling
 from specsim.live.drafters.batch import DraftBatch, LiveDrafter
 from specsim.live.engine import LiveSetup
+from specsim.live.profiler_timing import runs_of_a_sample
 from specsim.live.runner import Rows
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -27,6 +28,9 @@ PROMPT_TOKENS = (16, 64, 256, 1024, 2048)
 
 TEXT_VOCABULARY = 200
 """Distinct tokens in the texts that are drafted after: few enough for prompt lookup to find a match nearly always."""
+
+GAINED = 2
+"""Tokens that a request has gained since it was last drafted for, as under `profiler_steps.MEAN_ACCEPTANCE`."""
 
 PASSES_OF_A_CAPTURE = 3
 """Passes of the layers when a graph is captured: two that warm up, and the one that is kept."""
@@ -180,24 +184,34 @@ class Bench:
         return Job(cell, 1, runner.tokens_paid(tokens), run)
 
     def _drafts(self, drafter: LiveDrafter, batch: int, context: int) -> Iterator[Job]:
-        requests = self._batch(batch, context)
-        drafter.catch_up(requests)
         spec = drafter.spec
-
-        def draft(depth: int) -> Callable[[], None]:
-            def run() -> None:
-                drafted = drafter.draft(requests, depth)
-                assert drafted.num_drafts.shape == (batch,), f"{tuple(drafted.num_drafts.shape)} asked of {batch}"
-
-            return run
-
         exits = spec.kind == "early_exit"
         for depth in sorted({min(depth, spec.max_depth) for depth in self.grid.depths}):
             cell = Cell("draft", 0.0, batch, depth=depth, context=context, drafter=spec.name)
             paid = self.setup.runner.tokens_paid(batch)
-            yield Job(cell, depth if exits else None, paid if exits else 0, draft(depth))
-        for slot in range(batch):
-            drafter.release(slot)
+            turns = cycle(self._turns(drafter, batch, context, depth))
+
+            def run(turns: Iterator[DraftBatch] = turns, depth: int = depth) -> None:
+                drafted = drafter.draft(next(turns), depth)
+                assert drafted.num_drafts.shape == (batch,), f"{tuple(drafted.num_drafts.shape)} asked of {batch}"
+
+            yield Job(cell, depth if exits else None, paid if exits else 0, run)
+            for slot in range(batch):
+                drafter.release(slot)
+
+    def _turns(self, drafter: LiveDrafter, batch: int, context: int, depth: int) -> list[DraftBatch]:
+        """The requests at each run of a sample, up to `context`.
+
+        In a step a drafter with a cache also takes in what was committed since its last draft, so that the requests
+        are longer from run to run, and it has drafted for them before the first.
+        """
+        if drafter.spec.kind in NO_CACHE_OF_ITS_OWN:
+            return [self._batch(batch, context)]
+        before = range(runs_of_a_sample(self.setup.device), -1, -1)
+        first, *turns = (self._batch(batch, max(1, context - GAINED * runs)) for runs in before)
+        drafter.catch_up(first)
+        drafter.draft(first, depth)
+        return turns
 
     def _switch(self, drafter: LiveDrafter, tokens: int) -> Job:
         """One request whose whole text a drafter missed."""

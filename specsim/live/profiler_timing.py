@@ -12,6 +12,11 @@ REPLAYS = 3
 """Runs between two CUDA events."""
 
 
+def runs_of_a_sample(device: str | torch.device) -> int:
+    """How often `Stopwatch.sample` runs what it times."""
+    return 1 + REPLAYS if torch.device(device).type == "cuda" else 1
+
+
 class Stopwatch:
     """Takes one sample a call, and hands all samples over at the end of a round.
 

@@ -11,9 +11,10 @@ from specsim.cli.main import run
 from specsim.core import DrafterSpec, StepContext
 from specsim.cost import Cell, CostTable
 from specsim.errors import InputError
-from specsim.live import profiler
+from specsim.live import profiler, profiler_cells
 from specsim.live.drafters import build_drafter
 from specsim.live.drafters.live_model import LiveModel
+from specsim.live.drafters.target_features import Progress
 from specsim.live.models import load_model
 from specsim.live.paged_kv import PagedKV
 from specsim.live.profiler import ProfileOptions, profile, profiling_setup
@@ -22,6 +23,7 @@ from specsim.live.profiler_steps import STEPS, StepBench, Watch
 from specsim.live.profiler_timing import Stopwatch
 from specsim.live.step import Step
 from specsim.telemetry import STEP_DTYPE
+from tests.live.drafters.trained import as_arm, block_net, eagle_net
 
 OPTIONS = ProfileOptions(batches=(1, 2), contexts=(8, 16), max_tokens=32, depth=5, repeats=2)
 GRID = OPTIONS.grid("cpu")
@@ -223,6 +225,50 @@ def test_a_drafter_with_a_cache_of_its_own_is_charged_for_what_it_missed(target,
     assert switch[0].seconds > 0
     drafts = {(cell.batch, cell.depth, cell.context) for cell in table.cells if cell.phase == "draft"}
     assert drafts == {(batch, depth, context) for batch in (1, 2) for depth in (1, 2, 5) for context in (8, 16)}
+
+
+@pytest.mark.parametrize("net", [eagle_net, block_net])
+@pytest.mark.parametrize(("runs", "context", "gained"), [(1, 16, [2]), (3, 16, [2, 2, 2]), (3, 4, [0, 1, 2])])
+def test_a_trained_drafter_takes_in_what_each_request_gained_since_its_last_draft(
+    target, monkeypatch, net, runs, context, gained
+):
+    monkeypatch.setattr(profiler_cells, "runs_of_a_sample", lambda device: runs)
+    taken, missing = [], Progress.missing
+
+    def watched(progress, batch):
+        found = missing(progress, batch)
+        taken.append((batch.lengths.tolist(), found[1].tolist()))
+        return found
+
+    setup = profiling_setup(target, GRID)
+    drafter = as_arm(net(target))(setup, OPTIONS.depth)
+    monkeypatch.setattr(Progress, "missing", watched)
+    bench = Bench(setup, [drafter], GRID)
+    bench.place(2)
+    depths = []
+    with torch.inference_mode():
+        for job in bench._drafts(drafter, 2, context):
+            taken.clear()
+            for _ in range(runs):
+                job.run()
+            lengths = [max(1, context - 2 * left) for left in range(runs - 1, -1, -1)]
+            assert taken == [([length] * 2, [more] * 2) for length, more in zip(lengths, gained, strict=True)]
+            depths.append(job.cell.depth)
+    assert depths == [1, 2, 5]
+
+
+def test_a_smaller_model_computes_one_token_a_draft_as_in_a_step(target, make_model):
+    smaller = replace(target, name="smaller", model=make_model("float32", num_hidden_layers=1))
+    setup = profiling_setup(target, GRID)
+    drafter = LiveModel(smaller, setup, OPTIONS.depth)
+    bench = Bench(setup, [drafter], GRID)
+    bench.place(2)
+    with torch.inference_mode():
+        for job in bench._drafts(drafter, 2, 16):
+            with _fed_tokens(smaller.model) as fed:
+                job.run()
+            # Of two tokens gained the first is its last draft, fed already unless it drafted only that one.
+            assert fed == [4 if job.cell.depth == 1 else 2, *[2] * (job.cell.depth - 1)]
 
 
 def test_catching_up_begins_from_nothing_each_time_it_is_timed(target, make_model):
