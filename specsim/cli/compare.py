@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 def compare(
     context: typer.Context,
-    trace: Annotated[
-        str | None, typer.Option("--trace", metavar="TRACE", help="Folder of a trace, or name of a shipped one.")
-    ] = None,
+    trace: Annotated[str | None, options.TRACE] = None,
     cost: Annotated[
         list[str] | None,
         typer.Option("--cost", metavar="TABLE", help="Cost table: folder, or name of a shipped one. May be repeated."),
@@ -75,15 +73,13 @@ def compare(
     slo_tpot: options.TpotSlo = None,
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Heading of the results.")] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
+    as_json: options.AsJson = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Keep each run (Parquet) and the result (JSON) here."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Take finished runs from --out, run the others.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes (default: one a processor).")
-    ] = None,
+    resume: options.Resume = False,
+    jobs: options.Jobs = None,
     max_num_seqs: options.MaxNumSeqs = None,
     max_num_batched_tokens: options.MaxNumBatchedTokens = None,
     block_size: options.BlockSize = None,

@@ -16,10 +16,8 @@ def demo(
     html: Annotated[
         Path, typer.Option("--html", metavar="FILE", help="Write the report to this file.", show_default=True)
     ] = Path("report.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes (default: one a processor).")
-    ] = None,
+    as_json: options.AsJson = False,
+    jobs: options.Jobs = None,
 ) -> None:
     """Compare policies on shipped data, print who wins where, write a report.
 

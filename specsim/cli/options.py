@@ -15,6 +15,11 @@ ENGINE = "Engine"
 LOAD = "Load"
 COSTS = "Costs"
 
+TRACE = typer.Option("--trace", metavar="TRACE", help="Folder of a trace, or name of a shipped one.")
+Cost = Annotated[str, typer.Option("--cost", metavar="TABLE", help="Cost table: folder, or name of a shipped one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes (default: one a processor).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Take finished runs from --out, run the others.")]
 DraftCosts = Annotated[
     list[str] | None,
     typer.Option(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from specsim.cli import options
 from specsim.cli.compare import progress_bar
 from specsim.errors import InputError
 
@@ -23,7 +24,7 @@ def parity(
             "--trace", metavar="TRACE", help="Position-indexed trace of the same prompts, to predict exactly."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
+    as_json: options.AsJson = False,
     recover: Annotated[
         bool, typer.Option("--recover", help="Make a trace of what a killed run left, instead of comparing.")
     ] = False,

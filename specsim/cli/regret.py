@@ -103,10 +103,8 @@ def regret(
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Write regret.json and regret.parquet (one row a run) here."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes (default: one a processor).")
-    ] = None,
+    as_json: options.AsJson = False,
+    jobs: options.Jobs = None,
 ) -> None:
     """Study what drafter policies lose while they learn which drafter is best.
 

@@ -51,10 +51,8 @@ METRICS: tuple[tuple[str, str, float, str], ...] = (
 
 
 def simulate(
-    trace: Annotated[
-        str, typer.Option("--trace", metavar="TRACE", help="Folder of a trace, or name of a shipped one.")
-    ],
-    cost: Annotated[str, typer.Option("--cost", metavar="TABLE", help="Cost table: folder, or name of a shipped one.")],
+    trace: Annotated[str, options.TRACE],
+    cost: options.Cost,
     policy: Annotated[str, typer.Option("--policy", metavar="POLICY", help="BUDGET@DRAFTER, see `specsim policies`.")],
     batch: Annotated[
         int | None,
@@ -95,7 +93,7 @@ def simulate(
     allow_lossy: options.AllowLossy = None,
     slo_ttft: options.TtftSlo = None,
     slo_tpot: options.TpotSlo = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
+    as_json: options.AsJson = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Write requests.parquet, steps.parquet and summary.json here."),

@@ -21,7 +21,7 @@ def tune(
     trace: Annotated[
         str, typer.Option("--trace", metavar="TRACE", help="Folder of a trace, name of a shipped one, synthetic:NAME.")
     ],
-    cost: Annotated[str, typer.Option("--cost", metavar="TABLE", help="Cost table: folder, or name of a shipped one.")],
+    cost: options.Cost,
     policy: Annotated[
         str,
         typer.Option(
@@ -77,15 +77,13 @@ def tune(
         Path | None,
         typer.Option("--save", metavar="FILE.json", help="Write the tuned controller here, for --policy FILE.json."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
+    as_json: options.AsJson = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Keep every run, controller.json and tune.json here."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Take finished runs from --out, run the others.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes (default: one a processor).")
-    ] = None,
+    resume: options.Resume = False,
+    jobs: options.Jobs = None,
     max_num_seqs: options.MaxNumSeqs = None,
     max_num_batched_tokens: options.MaxNumBatchedTokens = None,
     block_size: options.BlockSize = None,
