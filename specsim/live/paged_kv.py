@@ -40,7 +40,7 @@ class AddressedPool(BlockPool):
         self.table = np.zeros((num_slots, self.blocks_for(max_tokens)), np.int64)
         self._device_table = torch.zeros(self.table.shape, dtype=torch.int64, device=device)
         self._free = list(range(num_blocks, PADDING_BLOCK, -1))
-        self._given = [0] * num_slots
+        self._given = np.zeros(num_slots, np.int64)  # blocks that each slot has, reserved or ahead of it
         self._stale = False
 
     def reserve_all(self, slots: np.ndarray, num_tokens: np.ndarray) -> bool:
@@ -51,6 +51,23 @@ class AddressedPool(BlockPool):
         if self.used != before:
             for slot in slots.tolist():
                 self._hand_out(slot)
+        return True
+
+    def hand_out_ahead(self, slots: np.ndarray, num_tokens: np.ndarray) -> bool:
+        """Let slots have blocks before they are reserved; whoever reserves takes them back where blocks are short.
+
+        slots       [B] int64
+        num_tokens  [B] int64, tokens each must have room for
+        returns     whether all have them; else nothing changed
+        """
+        wanted = (num_tokens + (self.block_size - 1)) // self.block_size
+        given = self._given[slots]
+        if (wanted <= given).all():
+            return True
+        if int(np.maximum(wanted - given, 0).sum()) > len(self._free) or int(wanted.max()) > self.table.shape[1]:
+            return False
+        for slot, blocks in zip(slots.tolist(), wanted.tolist(), strict=True):
+            self._give(slot, blocks)
         return True
 
     def reserve(self, slot: int, num_tokens: int) -> bool:
@@ -83,15 +100,33 @@ class AddressedPool(BlockPool):
     def device_table(self) -> torch.Tensor:
         """[slots, blocks] int64, brought up to date; always the same tensor, so that captured graphs may read it."""
         if self._stale:
-            self._device_table.copy_(torch.from_numpy(self.table), non_blocking=True)
+            there = torch.from_numpy(self.table)
+            if self._device_table.device.type == "cuda":
+                there = there.pin_memory()  # from other memory the host would wait for what the device is at
+            self._device_table.copy_(there, non_blocking=True)
             self._stale = False
         return self._device_table
 
     def _hand_out(self, slot: int) -> None:
-        given, held = self._given[slot], int(self.held[slot])
-        if given < held:
-            for place in range(given, held):
+        held = int(self.held[slot])
+        if held - int(self._given[slot]) > len(self._free):
+            self._take_back()
+        self._give(slot, held)
+
+    def _give(self, slot: int, blocks: int) -> None:
+        given = int(self._given[slot])
+        if given < blocks:
+            for place in range(given, blocks):
                 self.table[slot, place] = self._free.pop()
+            self._given[slot] = blocks
+            self._stale = True
+
+    def _take_back(self) -> None:
+        """Free every block that a slot has and does not hold."""
+        for slot in np.flatnonzero(self._given > self.held).tolist():
+            held, given = int(self.held[slot]), int(self._given[slot])
+            self._free.extend(self.table[slot, held:given].tolist()[::-1])
+            self.table[slot, held:given] = PADDING_BLOCK
             self._given[slot] = held
             self._stale = True
 

@@ -9,6 +9,7 @@ from transformers import LlamaConfig
 
 from specsim.errors import InputError
 from specsim.live.paged_kv import PADDING_BLOCK, AddressedPool, PagedKV
+from specsim.serving.kv import BlockPool
 
 SLOTS, BLOCKS, SIZE, MOST = 4, 10, 4, 24
 
@@ -21,11 +22,12 @@ def check(held):
     """Every block is in exactly one place, and both tables agree."""
     given = [block for slot in range(SLOTS) for block in held.blocks_of(slot)]
     assert sorted([*given, *held._free]) == list(range(1, BLOCKS + 1))
-    assert held.used == len(given)
+    assert held.held.sum() <= len(given)
     table = held.device_table()
     assert np.array_equal(table.numpy(), held.table)
     for slot in range(SLOTS):
-        count = int(held.held[slot])
+        count = len(held.blocks_of(slot))
+        assert count >= held.held[slot]
         assert held.blocks_of(slot) == table[slot, :count].tolist()
         assert PADDING_BLOCK not in held.blocks_of(slot)
         assert (table[slot, count:] == PADDING_BLOCK).all()
@@ -36,6 +38,7 @@ actions = st.lists(
         st.tuples(st.just("reserve"), st.integers(0, SLOTS - 1), st.integers(0, MOST)),
         st.tuples(st.just("release"), st.integers(0, SLOTS - 1), st.just(0)),
         st.tuples(st.just("all"), st.integers(0, MOST), st.integers(0, MOST)),
+        st.tuples(st.just("ahead"), st.integers(0, MOST), st.integers(0, MOST)),
     ),
     max_size=30,
 )
@@ -43,24 +46,31 @@ actions = st.lists(
 
 @given(actions)
 def test_no_block_is_lost_or_given_twice_whatever_happens(steps):
-    held = pool()
+    held, counted = pool(), BlockPool(BLOCKS, SIZE, SLOTS)
     for action, first, second in steps:
         before = held.table.copy()
         done = True
         if action == "reserve":
             done = held.reserve(first, second)
+            assert done == counted.reserve(first, second)  # whatever was handed out ahead
             assert not done or len(held.blocks_of(first)) * SIZE >= second
         elif action == "release":
             held.release(first)
+            counted.release(first)
             assert held.blocks_of(first) == []
         else:
             slots, wanted = np.array([0, 2]), np.array([first, second])
-            done = held.reserve_all(slots, wanted)
+            if action == "all":
+                done = held.reserve_all(slots, wanted)
+                assert done == counted.reserve_all(slots, wanted)
+            else:
+                done = held.hand_out_ahead(slots, wanted)
             assert not done or all(
                 len(held.blocks_of(slot)) * SIZE >= tokens for slot, tokens in zip(slots, wanted, strict=True)
             )
         if not done:
             assert np.array_equal(held.table, before)
+        assert held.used == counted.used
         check(held)
 
 
