@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specsim.core import Outcome, Score, StepSeconds
+from specsim.core import Outcome, StepSeconds
 from specsim.kernels.verify import Verdict
 from specsim.live.commit import Emission, add_text, cut_blocks
 from specsim.live.members import Members
@@ -53,8 +53,18 @@ class Committer:
         self._put_off: Callable[[], None] | None = None
         self._stop_ids = np.array(engine.setup.target.stop_ids, np.int64)
 
+    def ask(self, step: Step, verdict: Verdict | None, first: FirstTokens | None) -> None:
+        """Let what the host needs be copied there: verdicts, the plan, and what it was made from."""
+        wanted = [*_columns(verdict), *_columns(None if first is None else first.verdict)]
+        if verdict is not None:
+            assert step.num_verify is not None
+            wanted.append(step.num_verify)
+        if step.draft is not None and step.device_tokens is not None:
+            wanted += [step.device_tokens, step.draft.num_drafts, *step.draft.scores.values()]
+        self._readback.ask(wanted)
+
     def commit(self, step: Step, verdict: Verdict | None, first: FirstTokens | None) -> float:
-        """Bring the step to the host, emit its tokens, finish what ended, and let the controller learn.
+        """Wait for what was asked for, emit the step's tokens, finish what ended, and let the controller learn.
 
         returns  the instant of the commit, seconds
         """
@@ -113,23 +123,15 @@ class Committer:
     def _to_host(
         self, step: Step, verdict: Verdict | None, first: FirstTokens | None
     ) -> tuple[HostVerdict | None, HostVerdict | None]:
-        """Copy what the host needs, with one wait: verdicts, the plan, and what it was made from."""
-        wanted = [*_columns(verdict), *_columns(None if first is None else first.verdict)]
-        names: tuple[Score, ...] = ()
-        if verdict is not None:
-            assert step.num_verify is not None
-            wanted.append(step.num_verify)
-        if step.draft is not None and step.device_tokens is not None:
-            names = tuple(step.draft.scores)
-            wanted += [step.device_tokens, step.draft.num_drafts, *step.draft.scores.values()]
-        found = iter(self._readback.fetch(wanted) if wanted else ())
+        """The step's verdicts, with one wait; the step learns what was planned, and from what."""
+        found = iter(self._readback.fetch())
         judged = None if verdict is None else HostVerdict(next(found), next(found), next(found))
         begun = None if first is None else HostVerdict(next(found), next(found), next(found))
         if judged is not None:
             step.verified = next(found)
         if step.draft is not None and step.device_tokens is not None:
             step.tokens, num_drafts = next(found), next(found)
-            step.scores = dict(zip(names, found, strict=True))
+            step.scores = dict(zip(step.draft.scores, found, strict=True))
             step.seen = replace(step.draft, num_drafts=num_drafts, scores=step.scores)
         return judged, begun
 

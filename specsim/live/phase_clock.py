@@ -18,28 +18,45 @@ class PhaseClock:
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
         self._origin = time.perf_counter()
-        self._marks: list[tuple[str, Any]] = []
-        self._events: list[Any] = []  # used again in every step
+        self._marks: list[tuple[str, Any]] = []  # of the step that `seconds` tells of
+        self._open = self._marks  # those that are added to
+        self._events: list[Any] = []  # of the open marks; used again two steps later
+        self._others: list[Any] = []  # of the marks before
 
     def now(self) -> float:
         """Seconds since the engine was made."""
         return time.perf_counter() - self._origin
 
-    def start(self) -> None:
-        """The phases of a step begin here."""
-        self._marks = []
+    def start(self, begun: bool = False) -> None:
+        """The phases of a step begin here, or began at the latest `start_next`.
+
+        begun  whether something was launched ahead for the step: what passed since the last mark is then no phase
+        """
+        if not begun:
+            self._open_marks()
+        self._marks = self._open
         self.mark("")
+
+    def start_next(self) -> None:
+        """The phases of the next step begin here, while `seconds` still tells of this one."""
+        self._open_marks()
+        self.mark("")
+
+    def _open_marks(self) -> None:
+        if self._open is self._marks:  # else nothing came of a step that was begun, and its events are free
+            self._events, self._others = self._others, self._events
+        self._open = []
 
     def mark(self, phase: str) -> None:
         """A phase ends here, and the next begins."""
         if self._cuda:
-            if len(self._marks) == len(self._events):
+            if len(self._open) == len(self._events):
                 self._events.append(torch.cuda.Event(enable_timing=True))
-            event = self._events[len(self._marks)]
+            event = self._events[len(self._open)]
             event.record()
-            self._marks.append((phase, event))
+            self._open.append((phase, event))
         else:
-            self._marks.append((phase, time.perf_counter()))
+            self._open.append((phase, time.perf_counter()))
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each phase since `start`; on CUDA, once everything marked has happened.

@@ -11,27 +11,40 @@ import torch
 class Readback:
     """Copies several tensors of 8-byte numbers at once, since a wait a tensor costs more than what they hold.
 
-    device  where they lie. On CUDA the copy goes to pinned memory, which is used again: `fetch` hands out copies
+    device  where they lie. On CUDA the copy goes to pinned memory, which is used again: `fetch` hands out copies,
+            and must come before the next `ask`
     """
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
         self._pinned = torch.empty(0, dtype=torch.int64)
         self._event = torch.cuda.Event() if self._cuda else None
+        self._asked: Sequence[torch.Tensor] = ()
+        self._flat = self._pinned
 
-    def fetch(self, tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
-        """The same on the host, each with its shape and type, int64 or float64.
+    def ask(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Let the copy begin once everything launched so far is done; what is launched from now on comes behind it.
 
-        tensors  at least one
+        tensors  int64 or float64
         """
-        flat = torch.cat([values.reshape(-1).view(torch.int64) for values in tensors])
-        flat = self._to_pinned(flat) if self._cuda else flat
-        there = flat.numpy().copy() if self._cuda else flat.numpy()
+        self._asked = tensors
+        if tensors:
+            flat = torch.cat([values.reshape(-1).view(torch.int64) for values in tensors])
+            self._flat = self._to_pinned(flat) if self._cuda else flat
+
+    def fetch(self) -> list[np.ndarray]:
+        """What was asked for last, on the host, each with its shape and type."""
+        if not self._asked:
+            return []
+        if self._event is not None:
+            self._event.synchronize()
+        there = self._flat.numpy().copy() if self._cuda else self._flat.numpy()
         found, start = [], 0
-        for values in tensors:
+        for values in self._asked:
             piece = there[start : start + values.numel()]
             start += values.numel()
             found.append(piece.view(_NUMPY[values.dtype]).reshape(tuple(values.shape)))
+        self._asked = ()
         return found
 
     def _to_pinned(self, flat: torch.Tensor) -> torch.Tensor:
@@ -41,7 +54,6 @@ class Readback:
         held.copy_(flat, non_blocking=True)
         assert self._event is not None
         self._event.record()
-        self._event.synchronize()
         return held
 
 

@@ -130,6 +130,8 @@ class ReplayedDrafter:
     Raises      InputError for another cost, or more layers than the target has
     """
 
+    drafts_ahead = True
+
     def __init__(self, recording: Recording, arm: int, setup: LiveSetup, cost: str = "free") -> None:
         self._recording, self._blocks = recording, recording.arms[arm]
         self.spec: DrafterSpec = recording.trace.drafters[arm]
@@ -141,7 +143,8 @@ class ReplayedDrafter:
         """See `LiveDrafter.draft`; one pass proposes the whole block, so it never stops early."""
         if self._stand_in is not None:
             self._run_stand_in(self._stand_in, batch, depth)
-        rows = self._recording.rows(batch)
+        # A request that has just ended may still be in a batch that drafts ahead; behind the last one is no row.
+        rows = self._recording.rows(batch).clamp(max=len(self._blocks.num_drafts) - 1)
         num_drafts = torch.minimum(self._blocks.num_drafts[rows], batch.device_room.clamp(0, depth))
         step = torch.arange(depth, device=rows.device)
         acceptable = self._blocks.num_accepted[rows]

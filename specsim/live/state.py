@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,16 @@ class _Laws:
     top_p: torch.Tensor | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Steady:
+    """A batch's table after a step, without lengths and positions before it; see `DraftBatch`."""
+
+    slots: np.ndarray
+    depth: int
+    room: np.ndarray
+    table: torch.Tensor
+
+
 class SlotState:
     """Tokens and sampling of every slot, on the device.
 
@@ -41,6 +51,9 @@ class SlotState:
         self.indices = np.full(num_slots, -1, np.int64)  # row of a trace that each slot's request replays
         self._filters = np.zeros(num_slots, bool)
         self._laws: _Laws | None = None  # of the batch before
+        self._steady: _Steady | None = None
+        moves = torch.tensor([0, 1, 0, 1, 0, 1], device=device)
+        self._moves = moves[:, None]  # rows of a batch's table that grow with its texts
 
     def admit(self, slot: int, request: LiveRequest) -> None:
         """Put a request into a slot: its prompt, and what it had emitted before it was preempted."""
@@ -68,8 +81,37 @@ class SlotState:
         laws = self._laws_of(slots, there)
         return DraftBatch(
             slots, lengths, room, there, where[3], where[4], self.history, laws.temperature, laws.seeds, where[5],
-            laws.top_k, laws.top_p, where[:3],
+            laws.top_k, laws.top_p, where[:3], where,
         )  # fmt: skip
+
+    def after(self, batch: DraftBatch, num_accepted: torch.Tensor, depth: int) -> DraftBatch:
+        """The same requests once a step has brought them their accepted drafts and a token more, on the device.
+
+        batch         before the step
+        num_accepted  [B] int64, on the device
+        depth         most drafts of the step; as many is then each request's room
+        returns       a batch whose host `lengths` are bounds: the longest that the texts can be
+        """
+        assert batch.table is not None
+        steady = self._steady_of(batch, depth)
+        count = len(batch)
+        where = torch.empty((6, count + count % 2), dtype=torch.int64, device=self.device)[:, :count]
+        torch.add(steady.table, (batch.table + num_accepted) * self._moves, out=where)
+        there, _, _, lengths, room, positions = where
+        return replace(
+            batch, lengths=batch.lengths + depth + 1, room=steady.room, device_slots=there, device_lengths=lengths,
+            device_room=room, positions=positions, fed=where[:3], table=where,
+        )  # fmt: skip
+
+    def _steady_of(self, batch: DraftBatch, depth: int) -> _Steady:
+        """What of the table after a step does not depend on the texts, as long as the requests are the same."""
+        known = self._steady
+        if known is None or known.slots is not batch.slots or known.depth != depth:
+            room = np.full_like(batch.slots, depth)
+            one = np.ones_like(batch.slots)
+            table = self.on_device(np.stack([batch.slots, one, one, one, room, one]))
+            known = self._steady = _Steady(batch.slots, depth, room, table)
+        return known
 
     def _laws_of(self, slots: np.ndarray, there: torch.Tensor) -> _Laws:
         """Gathered when the batch's requests change, and not in every step: each gather is a launch."""

@@ -10,6 +10,7 @@ import torch
 from specsim.core import Draft, Order, Score, StepContext
 from specsim.live.drafters.batch import DraftBatch, Drafted
 from specsim.live.members import NOBODY, Members
+from specsim.live.runner import PassOutput
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Step:
     draft           the same as the plan saw it, on the device
     num_verify      [B] int64, on the device
     fed             [3, R] int64, slots, starts and counts of the pass, on the device
+    out             what the pass brought (None: it is not launched yet)
     missed          tokens drafters had to compute before they could draft, all requests together
     switch_price    what the cost table says of that, seconds
     device_tokens   [B, D] int64, drafted tokens on the device
@@ -54,6 +56,7 @@ class Step:
     draft: Draft | None = None
     num_verify: torch.Tensor | None = None
     fed: torch.Tensor | None = None
+    out: PassOutput | None = None
     missed: int = 0
     switch_price: float = 0.0
     device_tokens: torch.Tensor | None = None

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from specsim.core import Draft, DrafterSpec, StepContext, StepCost
+from specsim.live.ahead import Ahead
 from specsim.live.committer import Committer
 from specsim.live.costs import DeviceCosts
 from specsim.live.drafters.batch import DraftBatch, Drafted
@@ -58,13 +59,15 @@ class Stepper:
         self._catch_up = CatchUp(len(specs), len(engine.scheduler.slots.requests))
         self._verifier = Verifier(engine.setup.runner, self.state, engine.scheduler.slots, engine.acceptor)
         self._committer = Committer(engine, self._catch_up)
+        self.ahead = Ahead(engine, self._limits)
         self._committed_at: float | None = None  # end of the step before, where work went on without a pause
 
     @torch.inference_mode()
     def step(self) -> None:
         """One step, from who runs to what everyone learns."""
         step = self._begin()
-        self.clock.start()
+        begun = self._take_beginning(step)
+        self.clock.start(begun)
         if len(step.slots):
             self._draft(step)
             self._plan(step)
@@ -72,7 +75,10 @@ class Stepper:
             self._verifier.feed(step)
         verdict, first = self._verifier.run(step)
         self.clock.mark("verify")
+        self._committer.ask(step, verdict, first)
+        launched = self.ahead.launch(step, verdict, first is not None)
         self._committed_at = self._committer.commit(step, verdict, first)
+        self.ahead.keep(launched)
         if not self.scheduler.has_work():
             self.rest()
 
@@ -83,6 +89,7 @@ class Stepper:
     def rest(self) -> None:
         """Nothing is left to do: the next step does not begin where the last one ended."""
         self._committed_at = None
+        self.ahead.drop()
 
     def _begin(self) -> Step:
         """Form the batch and let the controller order."""
@@ -107,8 +114,17 @@ class Stepper:
             step.members = self._membership.of(step.slots)
             step.context = self._context(step)
             step.order = self.controller.choose(step.context)
-            step.batch = self._batch(step)
         return step
+
+    def _take_beginning(self, step: Step) -> bool:
+        """Let the step have what was launched ahead of it; whether there was anything."""
+        if not len(step.slots):
+            self.ahead.drop()
+            return False
+        begun = self.ahead.take(step)
+        if step.batch is None:
+            step.batch = self._batch(step)
+        return begun
 
     def _members_may_change(self) -> bool:
         """Whether scheduling the next step may admit or preempt anybody."""
@@ -152,12 +168,13 @@ class Stepper:
             step.drafted = self._mixer.draft(order, batch, missed)
             step.draft = self._as_draft(step, step.drafted)
             return
-        drafter = self.engine.drafters[order.arm]
-        if missed[order.arm]:
-            drafter.catch_up(batch)
-            self.clock.mark("switch")
-        stop = partial(self._may_stop, step) if self.controller.stops_drafting else None
-        step.drafted = drafter.draft(batch, order.depth, stop)
+        if step.drafted is None:
+            drafter = self.engine.drafters[order.arm]
+            if missed[order.arm]:
+                drafter.catch_up(batch)
+                self.clock.mark("switch")
+            stop = partial(self._may_stop, step) if self.controller.stops_drafting else None
+            step.drafted = drafter.draft(batch, order.depth, stop)
         step.draft = self._as_draft(step, step.drafted)
         if self.controller.stops_drafting:
             self._cut_short(step)

@@ -67,6 +67,8 @@ class Verifier:
         decodes = 0 if step.batch is None else len(step.batch) + step.budget
         total = decodes + int(sizes.sum())
         step.paid = self._runner.tokens_paid(total)
+        if step.out is not None:
+            return step.out
         return self._runner.run(Rows.of(step.fed, total), self._kept(decodes, sizes))
 
     def _kept(self, decodes: int, sizes: np.ndarray) -> torch.Tensor | None:
@@ -84,7 +86,8 @@ class Verifier:
         pending = Pending(batch, arm, step.device_tokens, step.num_verify, step.drafted)
         verdict = self._acceptor.judge(out.logits, out.query_start[: len(batch)], pending)
         last = batch.device_lengths + verdict.num_accepted
-        self._state.history[batch.device_slots, last] = verdict.next_token
+        # Where a law is none there is no token; a pass that was launched ahead must have one to read all the same.
+        self._state.history[batch.device_slots, last] = verdict.next_token.clamp(min=0)
         return verdict
 
     def _first_tokens(self, step: Step, out: PassOutput) -> FirstTokens | None:

@@ -237,6 +237,19 @@ def test_telemetry_pays_what_the_cost_table_says_is_paid(target, prompts, spec):
         assert row["num_tokens_paid"] == engine.cost.tokens_paid(batch, batch + verified)
 
 
+@pytest.mark.parametrize("buckets", [BUCKETS, ()])
+@pytest.mark.parametrize("spec", ["autoregressive", "fixed_depth@ngram", "fixed_depth@exit3", "dcut@exit3"])
+def test_what_is_launched_ahead_of_a_step_changes_nothing(target, prompts, expected, spec, buckets):
+    runs = [build(target, spec, buckets=buckets) for _ in range(2)]
+    runs[1]._stepper.ahead.enabled = False
+    for engine in runs:
+        assert tokens(generate(engine, prompts, GREEDY)) == expected
+    decided = ["batch", "depth", "num_drafted", "num_verified", "num_accepted", "num_tokens_paid", "plan_hash"]
+    steps = [engine.tally.steps.table()[decided] for engine in runs]
+    assert steps[0].tolist() == steps[1].tolist()
+    assert [engine._stepper.ahead.num_taken > 0 for engine in runs] == [True, False]
+
+
 class Copies(TorchDispatchMode):
     """What is read of the device, in order, and whatever else is noted between.
 
@@ -282,7 +295,7 @@ def warmed(target, spec, prompts):
 @pytest.mark.parametrize(
     ("spec", "reads"),
     [
-        ("autoregressive", ["launch", "copy"]),
+        ("autoregressive", ["copy", "launch"]),  # the pass is the next step's
         ("fixed_depth@ngram", ["read", "launch", "copy"]),
         ("dcut@ngram", ["read", "launch", "copy"]),
     ],
@@ -290,6 +303,7 @@ def warmed(target, spec, prompts):
 def test_a_step_reads_one_number_before_its_pass_and_makes_one_copy_after_it(target, prompts, monkeypatch, spec, reads):
     """The number is the plan's sum, which says which graph runs; the copy is all that the step found out."""
     engine = warmed(target, spec, prompts)
+    engine.step()
     honest = PackedPasses._replay
     copies = Copies(DEVICE)
 

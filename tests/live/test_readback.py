@@ -7,6 +7,11 @@ import torch
 from specsim.live.readback import Readback
 
 
+def fetched(readback, tensors):
+    readback.ask(tensors)
+    return readback.fetch()
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_what_comes_back_is_what_was_sent_and_stays_when_more_is_fetched(device):
     if device == "cuda" and not torch.cuda.is_available():
@@ -19,8 +24,8 @@ def test_what_comes_back_is_what_was_sent_and_stays_when_more_is_fetched(device)
         torch.zeros((2, 0), dtype=torch.float64),
         torch.tensor([7]),
     ]
-    found = readback.fetch([values.to(device) for values in sent])
-    readback.fetch([torch.full((40,), 9, device=device)])
+    found = fetched(readback, [values.to(device) for values in sent])
+    fetched(readback, [torch.full((40,), 9, device=device)])
     for values, came in zip(sent, found, strict=True):
         assert came.dtype == values.numpy().dtype
         assert came.shape == tuple(values.shape)

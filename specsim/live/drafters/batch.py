@@ -27,6 +27,7 @@ class DraftBatch:
     top_k, top_p  [B] int64 and float32, filters of the target's law (None: no request has one)
     fed           [3, B] int64, slot, position of the anchor, and tokens of each that the target's pass feeds: the
                   anchor, and once it is known what is verified (None: a batch that no such pass is made of)
+    table         [6, B] int64, `fed`, then lengths, room and positions, in one tensor (None: they lie elsewhere)
     """
 
     slots: np.ndarray
@@ -42,6 +43,7 @@ class DraftBatch:
     top_k: torch.Tensor | None = None
     top_p: torch.Tensor | None = None
     fed: torch.Tensor | None = None
+    table: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -71,6 +73,9 @@ class LiveDrafter(Protocol):
 
     spec            what a controller may know of it
     score_source    one sentence: how its confidence is made
+
+    One that keeps nothing of its own between steps, and reads of a batch's `lengths` no more than a bound, may say so
+    by an attribute `drafts_ahead`: a step's drafting can then begin before the host knows how long its texts are.
     """
 
     @property

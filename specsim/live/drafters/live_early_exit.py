@@ -23,6 +23,8 @@ class LiveEarlyExit:
     law         see `draft_stepwise`
     """
 
+    drafts_ahead = True
+
     def __init__(self, definition: EarlyExit, runner: ModelRunner, law: DraftLaw = "point_mass") -> None:
         self._runner = runner
         self.spec: DrafterSpec = replace(definition.spec, law=law, scores=STEPWISE_SCORES)

@@ -26,6 +26,7 @@ class LiveNgram:
         self.spec: DrafterSpec = definition.spec
         self.score_source = definition.score_source
         on_cuda = torch.device(device).type == "cuda"
+        self.drafts_ahead = on_cuda  # the definition reads whole texts on the host
         self._look_up = partial(draft_by_lookup, max_depth=max_depth) if on_cuda else partial(_draft_each, definition)
 
     def draft(self, batch: DraftBatch, depth: int, stop: Stop | None = None) -> Drafted:

@@ -1,0 +1,155 @@
+"""What a step begins with, launched before the step in front of it is read: the device works while the host commits.
+
+A plain decode begins with the target's pass, a speculative one with drafting. Both need of the step in front nothing
+but the tokens and lengths that the device already has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specsim.core import Order
+from specsim.kernels.verify import Verdict
+from specsim.live.drafters.batch import DraftBatch, Drafted
+from specsim.live.runner import PassOutput, Rows
+from specsim.live.step import Step
+
+if TYPE_CHECKING:
+    from specsim.live.engine import Engine
+
+SAME_ORDERS = 4
+"""Orders in a row that must have been the same before the next one is taken to be it, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The beginning of a step that nobody has ordered yet.
+
+    batch       who is foreseen to decode; its host `lengths` are not known yet, and bounds stand there
+    drafted     what was proposed (None: the pass was run)
+    out         what the pass brought (None: it was drafted)
+    """
+
+    batch: DraftBatch
+    drafted: Drafted | None
+    out: PassOutput | None
+
+
+class Ahead:
+    """Launches the beginning of the next step, and hands it over if the step turns out to be the foreseen one.
+
+    Nothing is decided here: membership and order of the step are found out as always, and what they contradict is
+    dropped. What was dropped has left keys, values and drafts behind committed tokens only, where whoever comes next
+    writes before reading.
+
+    engine  whose
+    limits  longest sequence each arm can draft after, drafts included
+
+    enabled     whether anything is launched ahead: on a CPU, which would have to compute it first, only tests want it
+    num_taken   steps that had their beginning
+    num_dropped beginnings that came to nothing
+    """
+
+    def __init__(self, engine: Engine, limits: Sequence[int]) -> None:
+        self._engine, self._limits = engine, limits
+        self._setup, self._controller = engine.setup, engine.controller
+        self.enabled = engine.setup.device.type == "cuda"
+        self.num_taken = self.num_dropped = 0
+        self._launched: Launched | None = None
+        self._order: Order | None = None
+        self._same = 0  # steps in a row whose order was that of the one before
+        self._plain = not self._controller.budget_policy.drafts
+        self._readers = [getattr(drafter, "drafts_ahead", False) for drafter in engine.drafters]
+
+    def launch(self, step: Step, verdict: Verdict | None, completes: bool) -> Launched | None:
+        """Launch what the next step will begin with, if that can be foreseen.
+
+        verdict    of the step, on the device (None: nobody decodes)
+        completes  whether a prompt is completed, whose request decodes from the next step on
+        returns    to be kept once the step is committed (None: nothing was launched)
+        """
+        batch = step.batch
+        if not self.enabled or batch is None or verdict is None or completes or not self._foreseen(step, batch):
+            return None
+        order = step.order
+        after = self._setup.state.after(batch, verdict.num_accepted, order.depth)
+        assert after.fed is not None
+        self._engine.clock.start_next()
+        if self._plain:
+            out = self._setup.runner.run(Rows.of(after.fed, len(after)))
+            self._engine.clock.mark("verify")
+            return Launched(after, None, out)
+        drafted = self._engine.drafters[order.arm].draft(after, order.depth)
+        self._engine.clock.mark("draft")
+        return Launched(after, drafted, None)
+
+    def keep(self, launched: Launched | None) -> None:
+        """The step in front is committed: what was launched is the next one's. A step that fails is taken again."""
+        self._launched = launched
+
+    def take(self, step: Step) -> bool:
+        """Give a step whose order is known its beginning, if that is what was launched.
+
+        step     gets the batch, and what was drafted or the pass's output
+        returns  whether there was one
+        """
+        launched, self._launched = self._launched, None
+        order, before = step.order, self._order
+        self._order = order
+        known = before is not None and (order.arm, order.depth) == (before.arm, before.depth)
+        self._same = self._same + 1 if known and order.arms is None else 0
+        if launched is None:
+            return False
+        taken = self._same > 0 and self._hand_over(step, launched)
+        self.num_taken += taken
+        self.num_dropped += not taken
+        return taken
+
+    def drop(self) -> None:
+        """The next step is none that could have been foreseen."""
+        self.num_dropped += self._launched is not None
+        self._launched = None
+
+    def _hand_over(self, step: Step, launched: Launched) -> bool:
+        batch = launched.batch
+        if step.slots is batch.slots:
+            if launched.out is not None and step.chunks:
+                return False
+            step.batch = replace(batch, lengths=self._engine.scheduler.slots.length[step.slots])
+            step.drafted, step.out = launched.drafted, launched.out
+            return True
+        rows = _rows_of(step.slots, batch.slots)
+        if launched.drafted is None or rows is None:
+            return False
+        index, all_of = self._setup.state.on_device(rows), launched.drafted
+        log_prob = None if all_of.log_prob is None else all_of.log_prob[index]
+        scores = {name: values[index] for name, values in all_of.scores.items()}
+        step.drafted = Drafted(all_of.num_drafts[index], scores, log_prob)
+        return True
+
+    def _foreseen(self, step: Step, batch: DraftBatch) -> bool:
+        """Whether the next step is likely to be like this one, and can begin without the host."""
+        slots, scheduler = self._engine.scheduler.slots, self._engine.scheduler
+        depth = step.order.depth
+        longest = batch.lengths + depth + 1  # after this step
+        if self._plain:
+            ends = (slots.emitted[batch.slots] + 1 >= slots.limit[batch.slots]).any()
+            comes = scheduler.prefilling or (scheduler.waiting and scheduler.slots.free)
+            return not (ends or comes) and self._setup.pool.hand_out_ahead(batch.slots, longest)
+        if self._controller.stops_drafting or step.order.arms is not None or self._same < SAME_ORDERS or not depth:
+            return False
+        arm = step.order.arm
+        if not self._readers[arm] or int(longest.max()) + depth > self._limits[arm]:
+            return False
+        return self._setup.pool.hand_out_ahead(batch.slots, longest + depth)
+
+
+def _rows_of(slots: np.ndarray, of: np.ndarray) -> np.ndarray | None:
+    """[b] int64, where each slot stands among others (None: some do not)."""
+    place = {slot: row for row, slot in enumerate(of.tolist())}
+    rows = [place.get(slot, -1) for slot in slots.tolist()]
+    return None if -1 in rows else np.array(rows, np.int64)
