@@ -39,6 +39,10 @@ def record(
     depth: Annotated[int, typer.Option(min=1, help="Draft tokens a block.")] = 15,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an output.")] = 160,
     limit: Annotated[int | None, typer.Option(min=1, help="Record this many prompts of each file only.")] = None,
+    segment: Annotated[
+        int | None,
+        typer.Option(min=1, help="Take this many prompts of each file in turn: a stream whose domain changes."),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts the target decodes together.")] = 8,
     temperature: Annotated[float, typer.Option(min=0, help="Of the target's outputs; 0: greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Of outputs and drafts that are drawn.")] = 0,
@@ -91,6 +95,7 @@ def record(
     options = RecordOptions(
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,
+        segment=segment,
         temperature=temperature,
         seed=seed,
         chat_template=chat_template,

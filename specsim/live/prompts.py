@@ -78,6 +78,21 @@ def read_prompts(paths: Sequence[Path]) -> tuple[PromptFile, ...]:
     return files
 
 
+def in_turn(files: Sequence[PromptFile], size: int | None) -> tuple[Prompt, ...]:
+    """All prompts in the order in which they are asked.
+
+    files    at least one
+    size     take so many of each file in turn until all are taken, so that the domain changes inside the stream;
+             they are numbered anew from 0, since a trace keeps requests by number (None: file by file, as numbered)
+    """
+    if size is None:
+        return tuple(prompt for file in files for prompt in file.prompts)
+    longest = max(len(file.prompts) for file in files)
+    starts = range(0, longest, size)
+    stream = (prompt for start in starts for file in files for prompt in file.prompts[start : start + size])
+    return tuple(replace(prompt, id=number) for number, prompt in enumerate(stream))
+
+
 def _jsonl_files(path: Path) -> list[Path]:
     if not path.exists():
         raise InputError(f"{path}: no such prompt file or folder")

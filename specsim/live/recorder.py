@@ -19,7 +19,7 @@ from specsim.live.drafters.trained_everywhere import Drawing, TrainedEverywhere
 from specsim.live.greedy import Output, decode_greedy, decode_sampled
 from specsim.live.machine import hardware, versions
 from specsim.live.models import LoadedModel
-from specsim.live.prompts import Prompt, PromptFile
+from specsim.live.prompts import Prompt, PromptFile, in_turn
 from specsim.live.sampling import SamplingParams, request_seed
 from specsim.trace import DrafterEntry, Manifest, PromptSet, RecordedBlocks, RequestRow, Sampling, TraceWriter
 
@@ -46,6 +46,7 @@ class RecordOptions:
 
     max_new_tokens    most tokens of an output
     batch_size        prompts that the target decodes together
+    segment           prompts taken of each file in turn (None: file by file)
     temperature       of the target's path, and of drafts that are drawn; 0: greedy
     seed              of the path's randomness; see `sampling.request_seed`, prompts being numbered in their order
     chat_template     whether prompts are wrapped by the tokenizer's chat template, where it has one
@@ -59,6 +60,7 @@ class RecordOptions:
 
     max_new_tokens: int = 160
     batch_size: int = 8
+    segment: int | None = None
     temperature: float = 0.0
     seed: int = 0
     chat_template: bool = True
@@ -109,7 +111,7 @@ def record(
     Raises      InputError when options, prompts and model do not fit, or the folder holds something else
     """
     _check_options(options, drafters)
-    asked = [prompt for file in prompts for prompt in file.prompts]
+    asked = in_turn(prompts, options.segment)
     requests = [
         _Request(prompt, _encode(prompt, target, options), request_seed(options.seed, number))
         for number, prompt in enumerate(asked)
@@ -230,9 +232,10 @@ def _encode(prompt: Prompt, target: LoadedModel, options: RecordOptions) -> np.n
 
 
 def _check_options(options: RecordOptions, drafters: Sequence[Drafter]) -> None:
-    for name in ("max_new_tokens", "batch_size"):
-        if getattr(options, name) < 1:
-            raise InputError(f"{name} {getattr(options, name)}: must be at least 1")
+    for name in ("max_new_tokens", "batch_size", "segment"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"{name} {value}: must be at least 1")
     names = [drafter.spec.name for drafter in drafters]
     if not names or len(set(names)) != len(names):
         raise InputError(f"drafters {', '.join(names) or 'none'}: must be at least one, each once")
@@ -251,6 +254,10 @@ def _path_in_words(options: RecordOptions) -> str:
     )
 
 
+def _turns(options: RecordOptions) -> str:
+    return "" if options.segment is None else f", {options.segment} of each file in turn"
+
+
 def _manifest(
     target: LoadedModel,
     drafters: Sequence[Drafter],
@@ -264,7 +271,7 @@ def _manifest(
         recorded_by=f"specsim {specsim.__version__}",
         how=(
             f"Target: {target.origin}. Its {_path_in_words(options)} in {target.dtype}, {options.batch_size} prompts "
-            f"at a time ({template}); then each drafter proposes after every prefix of each output. "
+            f"at a time ({template}{_turns(options)}); then each drafter proposes after every prefix of each output. "
             f"{CERTAIN}{DRAWN if any(one.spec.law == 'sampled' for one in drafters) else ''}"
             f"Command: {options.command}"
         ),

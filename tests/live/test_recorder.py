@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,19 @@ def test_the_trace_is_valid_and_names_how_it_was_made(target, drafters, files, t
     assert trace.requests.request_id.tolist() == [prompt.id for prompt in files[0].prompts]
     assert trace.requests.num_prompt_tokens[0] == len("abc abc")
     assert [(report.done, report.total) for report in reports] == [(n, 9) for n in range(1, 10)]
+
+
+def test_a_streams_domain_changes_after_each_segment(target, drafters, files, tmp_path):
+    prompts = files[0].prompts
+    first, second = replace(files[0], prompts=prompts[:4]), replace(files[0], prompts=prompts[4:])
+    options = replace(OPTIONS, segment=2)
+    manifest = record(target, drafters, [first, second], tmp_path / "t", options)
+    asked = [*prompts[:2], *prompts[4:6], *prompts[2:4], *prompts[6:]]
+    requests = Trace.open(tmp_path / "t").requests
+    assert requests.request_id.tolist() == list(range(9))
+    assert requests.num_prompt_tokens.tolist() == [len(prompt.text) for prompt in asked]
+    assert [requests.domains[code] for code in requests.domain] == [prompt.domain for prompt in asked]
+    assert "2 of each file in turn" in manifest.how
 
 
 def test_max_prob_of_a_greedy_exit_is_its_drawn_prob_and_the_margin_is_kept(target, drafters, files, tmp_path):
@@ -226,7 +240,7 @@ def test_drafters_must_be_given_and_differ(target, files, tmp_path, names):
         record(target, arms, files, tmp_path / "t", OPTIONS)
 
 
-@pytest.mark.parametrize("field", ["max_new_tokens", "batch_size"])
+@pytest.mark.parametrize("field", ["max_new_tokens", "batch_size", "segment"])
 def test_counts_below_one_are_refused(target, drafters, files, tmp_path, field):
     with pytest.raises(InputError, match=f"{field} 0"):
         record(target, drafters, files, tmp_path / "t", RecordOptions(**{field: 0}))
