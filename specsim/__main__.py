@@ -1,0 +1,6 @@
+"""`python -m specsim`: the command `specsim`."""
+
+from specsim.cli.main import main
+
+if __name__ == "__main__":
+    main()
