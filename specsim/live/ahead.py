@@ -14,7 +14,7 @@ import numpy as np
 
 from specsim.core import Order
 from specsim.kernels.verify import Verdict
-from specsim.live.drafters.batch import DraftBatch, Drafted
+from specsim.live.drafters.batch import DraftBatch, Drafted, DraftsAhead
 from specsim.live.runner import PassOutput, Rows
 from specsim.live.step import Step
 
@@ -63,7 +63,7 @@ class Ahead:
         self._order: Order | None = None
         self._same = 0  # steps in a row whose order was that of the one before
         self._plain = not self._controller.budget_policy.drafts
-        self._readers = [getattr(drafter, "drafts_ahead", False) for drafter in engine.drafters]
+        self._drafters = [drafter if isinstance(drafter, DraftsAhead) else None for drafter in engine.drafters]
 
     def launch(self, step: Step, verdict: Verdict | None, completes: bool) -> Launched | None:
         """Launch what the next step will begin with, if that can be foreseen.
@@ -78,12 +78,16 @@ class Ahead:
         order = step.order
         after = self._setup.state.after(batch, verdict.num_accepted, order.depth)
         assert after.fed is not None
-        self._engine.clock.start_next()
         if self._plain:
+            self._engine.clock.start_next()
             out = self._setup.runner.run(Rows.of(after.fed, len(after)))
             self._engine.clock.mark("verify")
             return Launched(after, None, out)
-        drafted = self._engine.drafters[order.arm].draft(after, order.depth)
+        drafter = self._drafters[order.arm]
+        if drafter is None or not drafter.drafts_ahead(after):
+            return None
+        self._engine.clock.start_next()
+        drafted = drafter.draft(after, order.depth)
         self._engine.clock.mark("draft")
         return Launched(after, drafted, None)
 
@@ -109,6 +113,14 @@ class Ahead:
         self.num_dropped += not taken
         return taken
 
+    def use_drafts(self, step: Step) -> None:
+        """Let the drafter know that what it drafted ahead is the step's, whose batch is known."""
+        if step.drafted is not None:
+            drafter = self._drafters[step.order.arm]
+            assert drafter is not None
+            assert step.batch is not None
+            drafter.drafted_ahead(step.batch)
+
     def drop(self) -> None:
         """The next step is none that could have been foreseen."""
         self.num_dropped += self._launched is not None
@@ -119,7 +131,8 @@ class Ahead:
         if step.slots is batch.slots:
             if launched.out is not None and step.chunks:
                 return False
-            step.batch = replace(batch, lengths=self._engine.scheduler.slots.length[step.slots])
+            lengths = self._engine.scheduler.slots.length[step.slots]
+            step.batch = replace(batch, lengths=lengths, bounds=False)
             step.drafted, step.out = launched.drafted, launched.out
             return True
         rows = _rows_of(step.slots, batch.slots)
@@ -143,7 +156,7 @@ class Ahead:
         if self._controller.stops_drafting or step.order.arms is not None or self._same < SAME_ORDERS or not depth:
             return False
         arm = step.order.arm
-        if not self._readers[arm] or int(longest.max()) + depth > self._limits[arm]:
+        if self._drafters[arm] is None or int(longest.max()) + depth > self._limits[arm]:
             return False
         return self._setup.pool.hand_out_ahead(batch.slots, longest + depth)
 

@@ -130,8 +130,6 @@ class ReplayedDrafter:
     Raises      InputError for another cost, or more layers than the target has
     """
 
-    drafts_ahead = True
-
     def __init__(self, recording: Recording, arm: int, setup: LiveSetup, cost: str = "free") -> None:
         self._recording, self._blocks = recording, recording.arms[arm]
         self.spec: DrafterSpec = recording.trace.drafters[arm]
@@ -155,6 +153,13 @@ class ReplayedDrafter:
         there = step < num_drafts[:, None]
         scores = {name: torch.where(there, values[rows, :depth], 0.0) for name, values in self._blocks.scores.items()}
         return Drafted(num_drafts, scores)
+
+    def drafts_ahead(self, batch: DraftBatch) -> bool:
+        """See `DraftsAhead.drafts_ahead`."""
+        return True
+
+    def drafted_ahead(self, batch: DraftBatch) -> None:
+        """See `DraftsAhead.drafted_ahead`; nothing is kept."""
 
     def catch_up(self, batch: DraftBatch) -> None:
         """Nothing can be missed: the recording knows every position."""

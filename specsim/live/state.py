@@ -100,7 +100,7 @@ class SlotState:
         there, _, _, lengths, room, positions = where
         return replace(
             batch, lengths=batch.lengths + depth + 1, room=steady.room, device_slots=there, device_lengths=lengths,
-            device_room=room, positions=positions, fed=where[:3], table=where,
+            device_room=room, positions=positions, fed=where[:3], table=where, bounds=True,
         )  # fmt: skip
 
     def _steady_of(self, batch: DraftBatch, depth: int) -> _Steady:

@@ -124,6 +124,7 @@ class Stepper:
         begun = self.ahead.take(step)
         if step.batch is None:
             step.batch = self._batch(step)
+        self.ahead.use_drafts(step)
         return begun
 
     def _members_may_change(self) -> bool:

@@ -112,6 +112,22 @@ def test_outputs_of_captured_sessions_are_those_of_eager_ones(captured, target, 
     assert [one.token_ids for one in padded.requests] == [one.token_ids for one in eager.requests]
 
 
+@pytest.mark.parametrize("policy", ["autoregressive", "fixed_depth@exit2", "dcut:ratios=all@exit2"])
+def test_graphs_that_are_replayed_ahead_of_a_step_say_what_eager_passes_say(captured, target, prompts, policy):
+    """Their outputs lie where the next replay of the same graph writes."""
+    long = SamplingParams(max_tokens=25, ignore_eos=True)
+    runs = []
+    for cost in (price_list(), "cpu-smollm2"):
+        session = session_of(target, prompts, policy=policy, sampling=long, cost=cost)
+        ahead = session.engine._stepper.ahead
+        ahead.enabled = bool(session.setup.buckets)
+        result = session.run()
+        runs.append([one.token_ids for one in result.requests])
+        assert (ahead.num_taken > 5) == ahead.enabled
+    assert captured
+    assert runs[0] == runs[1]
+
+
 @pytest.mark.parametrize("work", ["free", "layers:2"])
 def test_nothing_is_captured_while_a_session_runs(captured, target, prompts, work):
     """Neither while its batch fills, nor as it drains: a capture in a step would be taken for the step's seconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ class DraftBatch:
     top_k, top_p  [B] int64 and float32, filters of the target's law (None: no request has one)
     fed           [3, B] int64, slot, position of the anchor, and tokens of each that the target's pass feeds: the
                   anchor, and once it is known what is verified (None: a batch that no such pass is made of)
+    bounds        whether `lengths` on the host are no more than bounds: the longest that the texts can be
     table         [6, B] int64, `fed`, then lengths, room and positions, in one tensor (None: they lie elsewhere)
     """
 
@@ -44,6 +45,7 @@ class DraftBatch:
     top_p: torch.Tensor | None = None
     fed: torch.Tensor | None = None
     table: torch.Tensor | None = None
+    bounds: bool = False
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -73,9 +75,6 @@ class LiveDrafter(Protocol):
 
     spec            what a controller may know of it
     score_source    one sentence: how its confidence is made
-
-    One that keeps nothing of its own between steps, and reads of a batch's `lengths` no more than a bound, may say so
-    by an attribute `drafts_ahead`: a step's drafting can then begin before the host knows how long its texts are.
     """
 
     @property
@@ -97,6 +96,23 @@ class LiveDrafter(Protocol):
 
     def release(self, slot: int) -> None:
         """Forget a slot's request: the next one there starts from nothing."""
+        ...
+
+
+@runtime_checkable
+class DraftsAhead(LiveDrafter, Protocol):
+    """A drafter that can draft before the host knows how long the texts are: it reads that on the device.
+
+    `draft` is then given a batch whose `lengths` are `bounds`. What it keeps of its own between steps stays as it was,
+    until `drafted_ahead` says that the drafts were used; where they were not, it is never called.
+    """
+
+    def drafts_ahead(self, batch: DraftBatch) -> bool:
+        """Whether it can, and is worth it, for a batch whose `lengths` are bounds and where all have room."""
+        ...
+
+    def drafted_ahead(self, batch: DraftBatch) -> None:
+        """The drafts made ahead are this batch's, whose `lengths` are known now; others may have ended."""
         ...
 
 

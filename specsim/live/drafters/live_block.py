@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from specsim.core import DrafterSpec, DraftLaw
@@ -85,6 +84,14 @@ class LiveBlock:
 
             return draft_stepwise(feed, batch, depth, self.spec.law)
 
+    def drafts_ahead(self, batch: DraftBatch) -> bool:
+        """See `DraftsAhead.drafts_ahead`."""
+        return self._progress.fits_ahead(batch)
+
+    def drafted_ahead(self, batch: DraftBatch) -> None:
+        """See `DraftsAhead.drafted_ahead`."""
+        self._progress.done(batch)
+
     def catch_up(self, batch: DraftBatch) -> None:
         """See `LiveDrafter.catch_up`."""
         with torch.inference_mode():
@@ -102,8 +109,9 @@ class LiveBlock:
         if int(missing.sum()) > MOST_TOKENS:
             self._progress.catch_up(batch, self._setup, self._absorb.run)
             return
-        where = self._setup.state.on_device(np.stack([first, missing]))
-        self._absorb.run(Rows(batch.device_slots, where[0], where[1], int(missing.sum())))
+        starts = self._setup.state.on_device(first)
+        counts = batch.device_lengths - 1 - starts
+        self._absorb.run(Rows(batch.device_slots, starts, counts, int(missing.sum())))
         self._progress.done(batch)
 
     def _absorb_body(

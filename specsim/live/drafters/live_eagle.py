@@ -74,6 +74,14 @@ class LiveEagle:
         with torch.inference_mode():
             return draft_stepwise(feed, batch, depth, self.spec.law, stop)
 
+    def drafts_ahead(self, batch: DraftBatch) -> bool:
+        """See `DraftsAhead.drafts_ahead`."""
+        return self._progress.fits_ahead(batch)
+
+    def drafted_ahead(self, batch: DraftBatch) -> None:
+        """See `DraftsAhead.drafted_ahead`."""
+        self._progress.done(batch)
+
     def catch_up(self, batch: DraftBatch) -> None:
         """See `LiveDrafter.catch_up`; drafting computes the last position before each anchor once more."""
         with torch.inference_mode():
@@ -91,9 +99,9 @@ class LiveEagle:
             first, missing = self._progress.missing(batch)
         # Where nothing is missing the last position is computed again, for its logits.
         again = missing == 0
-        counts = np.where(again, 1, missing)
-        where = self._setup.state.on_device(np.stack([first - again, counts]))
-        out = self._extend.run(Rows(batch.device_slots, where[0], where[1], int(counts.sum())))
+        total = int(np.where(again, 1, missing).sum())
+        starts = self._setup.state.on_device(first - again)
+        out = self._extend.run(Rows(batch.device_slots, starts, batch.device_lengths - 1 - starts, total))
         self._progress.done(batch)
         return out[0][: len(batch)], out[1][: len(batch)]
 

@@ -23,8 +23,6 @@ class LiveEarlyExit:
     law         see `draft_stepwise`
     """
 
-    drafts_ahead = True
-
     def __init__(self, definition: EarlyExit, runner: ModelRunner, law: DraftLaw = "point_mass") -> None:
         self._runner = runner
         self.spec: DrafterSpec = replace(definition.spec, law=law, scores=STEPWISE_SCORES)
@@ -33,6 +31,13 @@ class LiveEarlyExit:
     def draft(self, batch: DraftBatch, depth: int, stop: Stop | None = None) -> Drafted:
         """See `LiveDrafter.draft`."""
         return draft_stepwise(partial(feed_latest, self._runner, batch), batch, depth, self.spec.law, stop)
+
+    def drafts_ahead(self, batch: DraftBatch) -> bool:
+        """See `DraftsAhead.drafts_ahead`."""
+        return True
+
+    def drafted_ahead(self, batch: DraftBatch) -> None:
+        """See `DraftsAhead.drafted_ahead`; nothing is kept."""
 
     def catch_up(self, batch: DraftBatch) -> None:
         """Nothing can be missed."""

@@ -11,6 +11,7 @@ from specsim.core import DrafterSpec, DraftLaw
 from specsim.errors import InputError
 from specsim.live.drafters.batch import DraftBatch, Drafted, Stop
 from specsim.live.drafters.stepwise import SCORE_SOURCES, STEPWISE_SCORES, draft_stepwise, feed_latest, spread
+from specsim.live.drafters.target_features import MOST_TOKENS_AHEAD
 from specsim.live.engine import LiveSetup
 from specsim.live.models import LoadedModel
 from specsim.live.paged_kv import PagedKV
@@ -82,13 +83,24 @@ class LiveModel:
             return logits[:, : self._vocabulary]
 
         drafted = draft_stepwise(feed, batch, depth, self.spec.law, stop)
-        columns = next(iter(drafted.scores.values())).shape[1]
+        if not batch.bounds:
+            self._note(batch, next(iter(drafted.scores.values())).shape[1])
+        return drafted
+
+    def drafts_ahead(self, batch: DraftBatch) -> bool:
+        """See `DraftsAhead.drafts_ahead`."""
+        return int((batch.lengths - self._complete_before(batch)).sum()) <= min(MOST_TOKENS_AHEAD, self._most_tokens)
+
+    def drafted_ahead(self, batch: DraftBatch) -> None:
+        """See `DraftsAhead.drafted_ahead`."""
+        self._note(batch, int(batch.room.max()))
+
+    def _note(self, batch: DraftBatch, columns: int) -> None:
+        """So many passes were made: the last draft is not fed; the anchor and those before it are."""
         room = np.minimum(batch.room, columns)
         fed = room > 0
-        # The last draft is not fed; the anchor and those before it are.
         self._complete[batch.slots[fed]] = batch.lengths[fed] + room[fed] - 1
         self._settled[batch.slots[fed]] = batch.lengths[fed]
-        return drafted
 
     def catch_up(self, batch: DraftBatch) -> None:
         """See `LiveDrafter.catch_up`; requests that it has no room to draft for are left out.
@@ -123,11 +135,17 @@ class LiveModel:
         rows = np.flatnonzero(batch.room > 0)
         if int((batch.lengths - self._complete_before(batch))[rows].sum()) > self._most_tokens:
             self._feed_before_anchors(batch)
+        if len(rows) == len(batch):
+            complete = self._state.on_device(self._complete[batch.slots])
+            starts = torch.minimum(complete, batch.device_lengths - 1)
+            lengths = batch.device_lengths - starts
+            total = int((batch.lengths - self._complete_before(batch)).sum())
+            return self._runner.run(Rows(batch.device_slots, starts, lengths, total), lengths.cumsum(0) - 1).logits
         first = self._complete_before(batch)[rows]
         counts = batch.lengths[rows] - first
         fed = self._state.on_device(np.stack([batch.slots[rows], first, counts, np.cumsum(counts) - 1, rows]))
         logits = self._runner.run(Rows(fed[0], fed[1], fed[2], int(counts.sum())), fed[3]).logits
-        return logits if len(rows) == len(batch) else spread(logits, fed[4], len(batch))
+        return spread(logits, fed[4], len(batch))
 
 
 def check_same_tokens(drafter: LoadedModel, target: LoadedModel) -> None:

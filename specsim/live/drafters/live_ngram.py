@@ -26,12 +26,19 @@ class LiveNgram:
         self.spec: DrafterSpec = definition.spec
         self.score_source = definition.score_source
         on_cuda = torch.device(device).type == "cuda"
-        self.drafts_ahead = on_cuda  # the definition reads whole texts on the host
+        self._reads_lengths = not on_cuda
         self._look_up = partial(draft_by_lookup, max_depth=max_depth) if on_cuda else partial(_draft_each, definition)
 
     def draft(self, batch: DraftBatch, depth: int, stop: Stop | None = None) -> Drafted:
         """See `LiveDrafter.draft`; one look-up proposes the whole block, so it never stops early."""
         return self._look_up(batch, depth)
+
+    def drafts_ahead(self, batch: DraftBatch) -> bool:
+        """See `DraftsAhead.drafts_ahead`."""
+        return not self._reads_lengths
+
+    def drafted_ahead(self, batch: DraftBatch) -> None:
+        """See `DraftsAhead.drafted_ahead`; nothing is kept."""
 
     def catch_up(self, batch: DraftBatch) -> None:
         """Nothing can be missed."""

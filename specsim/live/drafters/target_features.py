@@ -18,6 +18,10 @@ MOST_TOKENS = 2048
 """Tokens of a pass that brings a drafter's cache up to date."""
 
 
+MOST_TOKENS_AHEAD = 256
+"""Tokens of such a pass that is launched before the host knows how many it needs, as many as there can be."""
+
+
 class TargetFeatures:
     """Hidden states of some target layers, kept beside the target's keys and values.
 
@@ -75,8 +79,13 @@ class Progress:
         self.done(batch)
 
     def done(self, batch: DraftBatch) -> None:
-        """Everything before the anchors is there."""
-        self._complete[batch.slots] = batch.lengths - 1
+        """Everything before the anchors is there; of what is made ahead, that is said once it is used."""
+        if not batch.bounds:
+            self._complete[batch.slots] = batch.lengths - 1
+
+    def fits_ahead(self, batch: DraftBatch) -> bool:
+        """Whether one pass brings the cache up to date that is not much larger than it need be."""
+        return int(self.missing(batch)[1].sum()) <= MOST_TOKENS_AHEAD
 
 
 def with_room(batch: DraftBatch, setup: LiveSetup) -> tuple[DraftBatch, torch.Tensor | None]:

@@ -32,7 +32,7 @@ def lookup(setup, depth):
     """Prompt lookup as a GPU does it, which reads no length on the host; it drafts more for some than for others."""
     drafter = LiveNgram(depth)
     drafter._look_up = partial(draft_by_lookup, max_depth=depth)
-    drafter.drafts_ahead = True
+    drafter._reads_lengths = False
     return drafter
 
 
