@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from specsim.core import StepCost
@@ -37,7 +38,12 @@ class DeviceCosts:
             return known[1]
         if len(self._copies) >= CACHE_ENTRIES:
             self._copies.clear()
-        envelope = None if cost.envelope is None else torch.tensor(cost.envelope, device=self._device)
-        copy = StepCost(torch.tensor(cost.seconds, device=self._device), envelope)
+        envelope = None if cost.envelope is None else self._moved(cost.envelope)
+        copy = StepCost(self._moved(cost.seconds), envelope)
         self._copies[id(cost)] = (cost, copy)
         return copy
+
+    def _moved(self, seconds: np.ndarray) -> torch.Tensor:
+        """The same on the device, behind what it has still to do; nobody waits."""
+        there = torch.tensor(seconds)
+        return there if self._device.type == "cpu" else there.pin_memory().to(self._device, non_blocking=True)

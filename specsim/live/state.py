@@ -58,7 +58,7 @@ class SlotState:
     def admit(self, slot: int, request: LiveRequest) -> None:
         """Put a request into a slot: its prompt, and what it had emitted before it was preempted."""
         tokens = np.concatenate([request.prompt, np.asarray(request.token_ids, np.int64)])
-        self.history[slot, : len(tokens)] = torch.from_numpy(tokens)
+        self.history[slot, : len(tokens)] = self.on_device(tokens)
         params = request.params
         self.temperature[slot] = params.temperature
         self.seeds[slot] = request.seed

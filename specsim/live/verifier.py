@@ -63,18 +63,16 @@ class Verifier:
 
     def _pass(self, step: Step) -> PassOutput:
         assert step.fed is not None
-        sizes = np.array([size for _, size in step.chunks], np.int64)
+        sizes = [size for _, size in step.chunks]
         decodes = 0 if step.batch is None else len(step.batch) + step.budget
-        total = decodes + int(sizes.sum())
+        total = decodes + sum(sizes)
         step.paid = self._runner.tokens_paid(total)
         if step.out is not None:
             return step.out
-        return self._runner.run(Rows.of(step.fed, total), self._kept(decodes, sizes))
+        return self._runner.run(Rows.of(step.fed, total), self._kept(decodes, sizes) if sizes else None)
 
-    def _kept(self, decodes: int, sizes: np.ndarray) -> torch.Tensor | None:
-        """Rows whose logits matter: all of the decodes, and the last of each chunk (None: all rows)."""
-        if not len(sizes):
-            return None
+    def _kept(self, decodes: int, sizes: list[int]) -> torch.Tensor:
+        """Rows whose logits matter: all of the decodes, and the last of each chunk."""
         return self._state.on_device(np.concatenate([np.arange(decodes), decodes + np.cumsum(sizes) - 1]))
 
     def _judge(self, step: Step, batch: DraftBatch, out: PassOutput) -> Verdict:
