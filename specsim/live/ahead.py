@@ -21,6 +21,13 @@ from specsim.live.step import Step
 if TYPE_CHECKING:
     from specsim.live.engine import Engine
 
+MOST_SURPRISES = 0.04
+"""Share of plain steps that may turn out otherwise than foreseen. A pass that was run for nothing costs some ten times
+of what one gains that was launched ahead."""
+
+MEMORY = 64
+"""Plain steps that this share is of, the older counting less."""
+
 SAME_ORDERS = 4
 """Orders in a row that must have been the same before the next one is taken to be it, too."""
 
@@ -62,6 +69,8 @@ class Ahead:
         self._launched: Launched | None = None
         self._order: Order | None = None
         self._same = 0  # steps in a row whose order was that of the one before
+        self._surprises = 0.0  # share of foreseen plain steps that turned out otherwise
+        self._foreseen: np.ndarray | None = None  # who was to decode plainly, and nothing else to happen
         self._plain = not self._controller.budget_policy.drafts
         self._drafters = [drafter if isinstance(drafter, DraftsAhead) else None for drafter in engine.drafters]
 
@@ -73,7 +82,7 @@ class Ahead:
         returns    to be kept once the step is committed (None: nothing was launched)
         """
         batch = step.batch
-        if not self.enabled or batch is None or verdict is None or completes or not self._foreseen(step, batch):
+        if not self.enabled or batch is None or verdict is None or completes or not self._can_begin(step, batch):
             return None
         order = step.order
         after = self._setup.state.after(batch, verdict.num_accepted, order.depth)
@@ -102,6 +111,7 @@ class Ahead:
         returns  whether there was one
         """
         launched, self._launched = self._launched, None
+        self._learn(step)
         order, before = step.order, self._order
         self._order = order
         known = before is not None and (order.arm, order.depth) == (before.arm, before.depth)
@@ -124,35 +134,54 @@ class Ahead:
     def drop(self) -> None:
         """The next step is none that could have been foreseen."""
         self.num_dropped += self._launched is not None
-        self._launched = None
+        self._launched = self._foreseen = None
+
+    def _learn(self, step: Step) -> None:
+        """Whether a plain step is what was foreseen."""
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is not None:
+            surprised = bool(step.chunks) or self._rows_in(step.slots, foreseen) is None
+            self._surprises += (surprised - self._surprises) / MEMORY
+
+    def _rows_in(self, slots: np.ndarray, foreseen: np.ndarray) -> np.ndarray | None:
+        """[b] int64, rows of a plain pass over some slots that serve for others (None: the pass is another)."""
+        if slots is foreseen:
+            return np.arange(len(slots))
+        return _rows_of(slots, foreseen) if self._setup.runner.same_graph(len(slots), len(foreseen)) else None
 
     def _hand_over(self, step: Step, launched: Launched) -> bool:
-        batch = launched.batch
+        batch, out = launched.batch, launched.out
+        if out is not None and step.chunks:
+            return False
         if step.slots is batch.slots:
-            if launched.out is not None and step.chunks:
-                return False
             lengths = self._engine.scheduler.slots.length[step.slots]
             step.batch = replace(batch, lengths=lengths, bounds=False)
-            step.drafted, step.out = launched.drafted, launched.out
+            step.drafted, step.out = launched.drafted, out
             return True
-        rows = _rows_of(step.slots, batch.slots)
-        if launched.drafted is None or rows is None:
+        rows = _rows_of(step.slots, batch.slots) if out is None else self._rows_in(step.slots, batch.slots)
+        if rows is None:
             return False
         index, all_of = self._setup.state.on_device(rows), launched.drafted
+        if all_of is None:
+            assert out is not None
+            step.out = PassOutput(out.logits, out.query_start[index])
+            return True
         log_prob = None if all_of.log_prob is None else all_of.log_prob[index]
         scores = {name: values[index] for name, values in all_of.scores.items()}
         step.drafted = Drafted(all_of.num_drafts[index], scores, log_prob)
         return True
 
-    def _foreseen(self, step: Step, batch: DraftBatch) -> bool:
+    def _can_begin(self, step: Step, batch: DraftBatch) -> bool:
         """Whether the next step is likely to be like this one, and can begin without the host."""
         slots, scheduler = self._engine.scheduler.slots, self._engine.scheduler
         depth = step.order.depth
         longest = batch.lengths + depth + 1  # after this step
         if self._plain:
             ends = (slots.emitted[batch.slots] + 1 >= slots.limit[batch.slots]).any()
-            comes = scheduler.prefilling or (scheduler.waiting and scheduler.slots.free)
-            return not (ends or comes) and self._setup.pool.hand_out_ahead(batch.slots, longest)
+            if ends or scheduler.prefilling or (scheduler.waiting and scheduler.slots.free):
+                return False
+            self._foreseen = batch.slots
+            return self._surprises < MOST_SURPRISES and self._setup.pool.hand_out_ahead(batch.slots, longest)
         if self._controller.stops_drafting or step.order.arms is not None or self._same < SAME_ORDERS or not depth:
             return False
         arm = step.order.arm

@@ -91,6 +91,15 @@ class PackedPasses(Generic[Output]):
         """Whether a pass of so many tokens is a captured one."""
         return bool(self.buckets) and total <= self.buckets[-1]
 
+    def same_graph(self, one: int, other: int) -> bool:
+        """Whether passes of one token each for so many requests replay the same graph."""
+        size = self.tokens_paid(one)
+        return (
+            self.captures(max(one, other))
+            and size == self.tokens_paid(other)
+            and self._requests_paid(size, one) == self._requests_paid(size, other)
+        )
+
     def run(self, rows: Rows) -> Output:
         """Run a pass. A captured one writes its output to the same place again at the next pass of its shape, and has
         rows for more requests and tokens than were fed."""

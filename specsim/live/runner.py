@@ -65,6 +65,11 @@ class ModelRunner:
         """Tokens a pass of `total` runs over: the next bucket, or as many where it runs eagerly."""
         return self._passes.tokens_paid(total)
 
+    def same_graph(self, one: int, other: int) -> bool:
+        """Whether plain steps of so many requests replay the same graph: to a request it is then all one whether a
+        pass holds others beside it."""
+        return self._passes.same_graph(one, other)
+
     @torch.inference_mode()
     def run(self, rows: Rows, keep: torch.Tensor | None = None) -> PassOutput:
         """Feed tokens, storing their keys and values, and the outputs of layers that are listened to.

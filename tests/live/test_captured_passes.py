@@ -3,6 +3,7 @@
 So everything but CUDA is really run: padding, static inputs, outputs in place, and which graph a pass takes.
 """
 
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -98,6 +99,21 @@ def test_requests_of_an_earlier_pass_feed_nothing_in_a_later_one_of_fewer(make_t
     assert held.fed.tolist()[2] == [2, 1, 2, 0]
     setup.runner.run(rows([0, 1, 2, 4], [3, 4, 4, 2], [1, 2, 1, 2]))
     assert held.fed.tolist() == [[0, 1, 2, 4], [3, 4, 4, 2], [1, 2, 1, 2]]
+
+
+def test_plain_steps_replay_the_same_graph_where_it_is_said(make_target, captured):
+    setup = build(make_target, BUCKETS[:3])
+    graphs = {}
+    for count in range(1, 7):
+        passes = setup.runner._passes
+        passes._graphs.clear()
+        setup.runner.run(rows(range(count), [0] * count, [1] * count))
+        graphs[count] = set(passes._graphs)
+    for one, two in product(graphs, graphs):
+        assert setup.runner.same_graph(one, two) == bool(graphs[one] & graphs[two])
+    assert [bool(graphs[count]) for count in graphs] == [True] * 4 + [False] * 2
+    assert setup.runner.same_graph(3, 4)
+    assert not setup.runner.same_graph(2, 3)
 
 
 def test_padding_writes_to_the_block_nobody_holds(make_target, captured):

@@ -128,6 +128,46 @@ def test_graphs_that_are_replayed_ahead_of_a_step_say_what_eager_passes_say(capt
     assert runs[0] == runs[1]
 
 
+def token_of_few(outputs, after=6):
+    """A token that ends one or two of several outputs, and not the last ones, well after they began."""
+    for token in range(50):
+        first = [output.index(token) if token in output else len(output) for output in outputs]
+        ended = [place for place in first if place < len(outputs[0])]
+        if 1 <= len(ended) <= 2 and min(ended) > after and first[-1] == first[-2] == len(outputs[0]):
+            return token
+    raise AssertionError("no token ends few of the outputs")
+
+
+def test_a_pass_launched_ahead_serves_those_who_are_left_where_their_own_would_be_the_same_graph(
+    captured, make_target, prompts
+):
+    """Someone ends by surprise, and the pass of the next step is there with a row too many."""
+    target, six = make_target("float64", eos_token_id=[0]), prompts[:6]
+    whole = session_of(target, six, policy="autoregressive", sampling=SamplingParams(30, ignore_eos=True)).run()
+    stop = token_of_few([one.token_ids for one in whole.requests])
+    runs, served = [], []
+    for enabled in (True, False):
+        session = session_of(target, six, policy="autoregressive", sampling=SamplingParams(30))
+        session.engine._stepper._committer._stop_ids = np.array([stop])
+        ahead = session.engine._stepper.ahead
+        ahead.enabled = enabled
+        hand_over = ahead._hand_over
+
+        def handed(step, launched, hand_over=hand_over):
+            taken = hand_over(step, launched)
+            if len(step.slots) < len(launched.batch):
+                served.append(taken and len(step.out.query_start))
+            return taken
+
+        ahead._hand_over = handed
+        result = session.run()
+        decided = ["batch", "num_emitted", "num_tokens_paid", "prefill_tokens", "kv_blocks_used", "num_running"]
+        runs.append(([one.token_ids for one in result.requests], result.run.steps[decided].tolist()))
+    assert runs[0] == runs[1]
+    assert 5 in served
+    assert min(len(output) for output in runs[0][0]) < 30
+
+
 @pytest.mark.parametrize("work", ["free", "layers:2"])
 def test_nothing_is_captured_while_a_session_runs(captured, target, prompts, work):
     """Neither while its batch fills, nor as it drains: a capture in a step would be taken for the step's seconds."""

@@ -201,6 +201,29 @@ def run_all(engine):
     return requests
 
 
+def test_passes_are_not_launched_ahead_where_they_would_too_often_come_to_nothing(endless):
+    """Every newcomer is a surprise: the pass of its step has a prompt in it."""
+    engine = launching(build_engine(endless, "autoregressive", max_model_len=256))
+    ahead = engine._stepper.ahead
+    engine.submit(PROMPTS[0], SamplingParams(240))
+
+    def take(steps, every=None):
+        before = (ahead.num_taken, ahead.num_dropped)
+        for number in range(steps):
+            if every is not None and number % every == 0:
+                engine.submit(PROMPTS[1], SamplingParams(1))
+            engine.step(settled=False)
+        return ahead.num_taken - before[0], ahead.num_dropped - before[1]
+
+    assert take(10) == (8, 0)
+    taken, dropped = take(80, every=5)
+    assert 0 < taken < 20
+    assert 0 < dropped < 5
+    assert take(20) == (0, 0)  # it is not forgotten at once
+    take(90)
+    assert take(20) == (20, 0)
+
+
 def test_no_draft_is_launched_where_a_text_may_outgrow_the_model(endless):
     """Near the limit a request has less room than an order's depth, and the host must know how much."""
     outputs = []
