@@ -144,7 +144,8 @@ class Committer:
         step.blocks[np.arange(count), judged.num_accepted] = judged.next_token
         room = self._slots.limit[step.slots] - self._slots.emitted[step.slots]
         # Where a law is none, the drafts accepted before it are output all the same, as without drafts.
-        room = np.where(judged.faulty >= 0, np.minimum(room, judged.num_accepted), room)
+        if np.maximum.reduce(judged.faulty) >= 0:
+            room = np.where(judged.faulty >= 0, np.minimum(room, judged.num_accepted), room)
         return cut_blocks(step.blocks, judged.num_accepted, room, self._stop_ids, step.members)
 
     def _seconds(self, step: Step) -> StepSeconds:

@@ -49,7 +49,7 @@ class AddressedPool(BlockPool):
         if not super().reserve_all(slots, num_tokens):
             return False
         if self.used != before:
-            for slot in slots.tolist():
+            for slot in slots[self.held[slots] > self._given[slots]].tolist():
                 self._hand_out(slot)
         return True
 
@@ -61,13 +61,12 @@ class AddressedPool(BlockPool):
         returns     whether all have them; else nothing changed
         """
         wanted = (num_tokens + (self.block_size - 1)) // self.block_size
-        given = self._given[slots]
-        if (wanted <= given).all():
-            return True
-        if int(np.maximum(wanted - given, 0).sum()) > len(self._free) or int(wanted.max()) > self.table.shape[1]:
+        more = np.maximum(wanted - self._given[slots], 0)
+        total = int(np.add.reduce(more))
+        if total > len(self._free) or int(wanted.max(initial=0)) > self.table.shape[1]:
             return False
-        for slot, blocks in zip(slots.tolist(), wanted.tolist(), strict=True):
-            self._give(slot, blocks)
+        for row in more.nonzero()[0].tolist() if total else ():
+            self._give(int(slots[row]), int(wanted[row]))
         return True
 
     def reserve(self, slot: int, num_tokens: int) -> bool:

@@ -153,7 +153,7 @@ class Stepper:
         if step.order.arms is not None:
             room = self._mixer.room(step.order, lengths)
         elif step.order.depth:
-            room = np.clip(self._limits[step.order.arm] - lengths, 0, step.order.depth)
+            room = np.minimum(np.maximum(self._limits[step.order.arm] - lengths, 0), step.order.depth)
         return self.state.batch(slots, lengths, room, state.emitted[slots])
 
     def _draft(self, step: Step) -> None:
