@@ -158,7 +158,8 @@ class Committer:
         total = max(clock.now() - step.started_at, 0.0)
         passed = found.get("verify", 0.0)
         prompts = sum(size for _, size in step.chunks)
-        prefill = passed * prompts / max(prompts + len(step.slots) + step.budget, 1)
+        share = prompts / max(prompts + len(step.slots) + step.budget, 1)
+        prefill = passed * share  # never more than all of it: a share of 1 rounds nothing
         phases = StepSeconds(
             draft=found.get("draft", 0.0), plan=found.get("plan", 0.0), verify=passed - prefill,
             switch=found.get("switch", 0.0), prefill=prefill,
