@@ -13,11 +13,15 @@ from rich.text import Text
 SHOWN_POSITIONS = 15
 """Survival columns that fit 80 columns; deeper drafters are shown at evenly spaced depths."""
 
+SHOWN_DOMAINS = 6
+"""Domains that stand side by side, drafters' names included, in 80 columns."""
+
 
 def render(info: dict[str, Any]) -> Iterator[RenderableType]:
     """The parts of a trace's description, from `Trace.info()`."""
     yield _facts(info)
-    yield _domains(info)
+    yield _domains(info["domains"])
+    yield from _lengths(info)
     yield _drafters(info["drafters"])
     yield _survival(info["drafters"])
     yield Text()
@@ -59,14 +63,27 @@ def _kind(info: dict[str, Any]) -> str:
     return "position-indexed, so any policy can be replayed exactly"
 
 
-def _domains(info: dict[str, Any]) -> Table:
+def _domains(domains: list[dict[str, Any]]) -> Table:
     table = Table("domain", box=box.SIMPLE_HEAD)
-    for heading in ("requests", "output tokens", *(f"MAL {d['name']}" for d in info["drafters"])):
-        table.add_column(heading, justify="right", overflow="fold")
-    for domain in info["domains"]:
-        lengths = [_decimals(domain["mean_acceptance_length"][d["name"]], 2) for d in info["drafters"]]
-        table.add_row(Text(domain["name"]), f"{domain['num_requests']:,}", f"{domain['num_output_tokens']:,}", *lengths)
+    for heading in ("requests", "output tokens"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for domain in domains:
+        table.add_row(Text(domain["name"]), f"{domain['num_requests']:,}", f"{domain['num_output_tokens']:,}")
     return table
+
+
+def _lengths(info: dict[str, Any]) -> Iterator[Table]:
+    """Mean acceptance lengths, a row a drafter and a column a domain; many domains stand in several tables."""
+    domains = info["domains"]
+    for first in range(0, len(domains), SHOWN_DOMAINS):
+        shown = domains[first : first + SHOWN_DOMAINS]
+        table = Table("MAL in", box=box.SIMPLE_HEAD)
+        for domain in shown:
+            table.add_column(Text(domain["name"]), justify="right", overflow="fold", min_width=4)
+        for drafter in info["drafters"]:
+            lengths = (_decimals(domain["mean_acceptance_length"][drafter["name"]], 2) for domain in shown)
+            table.add_row(Text(drafter["name"]), *lengths)
+        yield table
 
 
 def _drafters(drafters: list[dict[str, Any]]) -> Table:

@@ -39,13 +39,31 @@ def test_a_drafter_s_survival_stands_under_its_positions():
     ]
 
 
-def test_every_domain_shows_each_drafter_s_mean_acceptance_length():
+def test_every_drafter_shows_its_mean_acceptance_length_in_each_domain():
     drafters = (SyntheticDrafter("sure", (1.0,), max_depth=3), SyntheticDrafter("never", (0.0,), max_depth=2))
     lines = shown(*drafters, domains={"x": 1.0, "y": 1.0}, domain_order="sequential")
-    assert [line.split() for line in lines if line.startswith(("  x ", "  y "))] == [
-        ["x", "2", "80", "4.00", "1.00"],
-        ["y", "2", "80", "4.00", "1.00"],
-    ]
+    rows = [line.split() for line in lines]
+    start = rows.index(["MAL", "in", "x", "y"])
+    assert rows[start + 2 : start + 4] == [["sure", "4.00", "4.00"], ["never", "1.00", "1.00"]]
+
+
+def test_every_domain_shows_how_much_of_it_there_is():
+    lines = shown(SyntheticDrafter("a", (0.5,)), domains={"x": 1.0, "y": 1.0}, domain_order="sequential")
+    assert [line.split() for line in lines if line.startswith(("  x ", "  y "))] == [["x", "2", "80"], ["y", "2", "80"]]
+
+
+@pytest.mark.parametrize("count", [1, 6, 20])
+def test_names_and_lengths_stay_whole_however_many_domains_and_drafters_there_are(count):
+    names = [f"eagle-of-kind-{number}" for number in range(8)]
+    drafters = [SyntheticDrafter(name, (1.0,), max_depth=3) for name in names]
+    domains = [f"d-{number}" for number in range(count)]
+    lines = shown(*drafters, domains=dict.fromkeys(domains, 1.0), num_requests=count, domain_order="sequential")
+    assert max(map(len, lines)) <= 80
+    headings = [line.split()[2:] for line in lines if line.startswith("  MAL in")]
+    assert [name for heading in headings for name in heading] == domains
+    for name in names:
+        rows = [line.split()[1:] for line in lines if line.startswith(f"  {name} ") and "synthetic" not in line]
+        assert [length for row in rows[: len(headings)] for length in row] == ["4.00"] * count
 
 
 def test_numbers_that_nothing_was_seen_for_are_dashes():
