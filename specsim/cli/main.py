@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -62,8 +62,32 @@ app = typer.Typer(
 )
 
 
+def _version_line() -> str:
+    import platform
+    from importlib import metadata
+
+    import numpy
+
+    try:
+        own = metadata.version("specsim-llm")
+    except metadata.PackageNotFoundError:
+        from specsim import __version__ as own
+    return f"specsim {own} (Python {platform.python_version()}, numpy {numpy.__version__})"
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(_version_line())
+        raise typer.Exit
+
+
 @app.callback()
-def specsim() -> None:
+def specsim(
+    asked_version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_tell_version, is_eager=True),
+    ] = False,
+) -> None:
     """How should speculative decoding be controlled, and what is it worth?
 
     Record a trace once, replay any policy on it, run the same controller live.
@@ -91,16 +115,7 @@ app.command()(schema)
 @app.command()
 def version() -> None:
     """Print the version of specsim and of what it computes with."""
-    import platform
-    from importlib import metadata
-
-    import numpy
-
-    try:
-        own = metadata.version("specsim-llm")
-    except metadata.PackageNotFoundError:
-        from specsim import __version__ as own
-    typer.echo(f"specsim {own} (Python {platform.python_version()}, numpy {numpy.__version__})")
+    typer.echo(_version_line())
 
 
 def main(arguments: list[str] | None = None) -> None:

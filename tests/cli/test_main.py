@@ -59,6 +59,11 @@ def test_version_names_itself(specsim):
     assert out.startswith("specsim 0.")
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["--version", "compare"]])
+def test_the_option_version_says_the_same_and_does_nothing_else(specsim, arguments):
+    assert specsim(*arguments) == (0, specsim("version")[1], "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -145,6 +150,15 @@ def test_main_leaves_with_the_exit_code(monkeypatch):
 
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_the_package_runs_as_a_module():
+    for arguments, code, start in ((["--version"], 0, "specsim 0."), (["bogus"], 2, "")):
+        done = subprocess.run(
+            [sys.executable, "-m", "specsim", *arguments], capture_output=True, text=True, env=ENVIRONMENT
+        )
+        assert (done.returncode, done.stdout[:10]) == (code, start)
+        assert done.stderr.startswith("specsim: error: No such command 'bogus'") == (code == 2)
 
 
 def test_the_console_script_s_process_has_the_same_exit_code_and_line():
