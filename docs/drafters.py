@@ -1,7 +1,7 @@
 """Writes docs/drafters.md, what the drafters are worth by domain, from the results.json that training wrote.
 
-`python docs/drafters.py RESULTS.json` makes the page's tables anew, and the page where there is none. The text is here
-until there are numbers, and is the page's own from then on.
+`python docs/drafters.py [RESULTS.json]` makes the page's tables anew, and the page where there is none; without a file,
+from benchmarks/drafters.json. The text is here until there are numbers, and is the page's own from then on.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parent / "drafters.md"
+RESULTS = PAGE.parents[1] / "benchmarks" / "drafters.json"
 BEGIN, END = "<!-- {}: written by docs/drafters.py -->\n", "<!-- end of {} -->\n"
 
 DEPTHS = ("7", "15")
-POSITIONS = (1, 2, 3, 4, 6, 8, 11, 15)
+POSITIONS = (1, 2, 4, 8)
+CALIBRATED = ("1", "4", "8")
 
 TEXT = """# The drafters for SmolLM2
 
@@ -24,51 +26,40 @@ head for each domain. [Training drafters](training.md) says how they were made; 
 name: `--drafters eagle-general,ngram`.
 
 {drafters}
-## Acceptance
+## What they are worth
 
-Tokens emitted by one verification, the bonus token included, along the target's own greedy outputs on prompts that no
-drafter was trained on. With 7 drafts a block, with 15 in brackets. The largest of each domain at 7 is bold.
-
-{acceptance}
-Small models go in circles, and then everything is easy to guess. The same without outputs that loop (more than 40 % of
-their 4-grams repeat):
-
-{loop_free}
-Outputs that were held out, and the part of them that loops:
+{by_domain}
+## The outputs
 
 {held_out}
-## How deep drafts survive
-
-Part of the blocks whose drafts up to a position are all accepted, over all domains.
-
-{survival}
-## What confidence is worth
-
-A draft's probability as a forecast of its acceptance, given that all drafts before it were accepted, over all domains.
-Expected calibration error (0 is right on average), then the chance that an accepted draft is more confident than a
-rejected one (0.5 is a coin, 1 is perfect), at draft 1, 4 and 8.
-
-{confidence}
 """
 
 
 def drafters(results: dict[str, Any]) -> str:
     """Size and training of each drafter."""
-    rows = [
-        [f"`{name}`", f"{own['parameters']:,}", f"{own['steps']:,}", f"{own['seconds']:.0f}", own["hardware"]]
-        for name, own in results.items()
-    ]
+    rows = []
+    for name, own in results.items():
+        trained = "steps" in own
+        cells = (f"{own['steps']:,}", f"{own['seconds']:.0f}", own["hardware"]) if trained else ("–", "–", "–")
+        rows.append([f"`{name}`", f"{own['parameters']:,}", *cells])
     return _table(["drafter", "parameters", "steps", "seconds", "trained on"], rows)
 
 
-def acceptance(results: dict[str, Any]) -> str:
-    """Tokens a verification by drafter and domain."""
-    return _lengths(results, "acceptance_length")
-
-
-def loop_free(results: dict[str, Any]) -> str:
-    """The same over outputs that do not loop."""
-    return _lengths(results, "acceptance_length_loop_free")
+def by_domain(results: dict[str, Any]) -> str:
+    """Everything measured, a row for each drafter and domain."""
+    heads = ["drafter", "domain", *(f"{depth} drafts (loop-free)" for depth in DEPTHS)]
+    heads += [f"alive at {', '.join(map(str, POSITIONS))}"]
+    heads += [f"{what} at {', '.join(CALIBRATED)}" for what in ("ECE", "AUC")]
+    best = {
+        domain: max(_at(own, domain, "acceptance_length", DEPTHS[0]) or 0.0 for own in results.values())
+        for domain in _domains(results)
+    }
+    rows = []
+    for name, own in results.items():
+        for place, domain in enumerate(_domains(results)):
+            if domain in own["evaluation"]:
+                rows.append([f"`{name}`" if not place else "", domain, *_measured(own, domain, best[domain])])
+    return _table(heads, rows)
 
 
 def held_out(results: dict[str, Any]) -> str:
@@ -78,35 +69,7 @@ def held_out(results: dict[str, Any]) -> str:
     return _table(["domain", "outputs", "looping"], rows)
 
 
-def survival(results: dict[str, Any]) -> str:
-    """Survival at some positions."""
-    rows = []
-    for name, own in results.items():
-        alive = own["evaluation"]["all"]["survival"]
-        rows.append([f"`{name}`", *(_cell(alive[k - 1] if k <= len(alive) else None) for k in POSITIONS)])
-    return _table(["drafter", *map(str, POSITIONS)], rows)
-
-
-def confidence(results: dict[str, Any]) -> str:
-    """Calibration error and rank quality at some drafts."""
-    numbers = list(dict.fromkeys(k for own in results.values() for k in own["evaluation"]["all"]["confidence"]))
-    rows = []
-    for name, own in results.items():
-        known = own["evaluation"]["all"]["confidence"]
-        cells = [_cell(known.get(number, {}).get(key), 3) for key in ("ece", "auc") for number in numbers]
-        rows.append([f"`{name}`", *cells])
-    heads = [f"{what} at {number}" for what in ("error", "rank") for number in numbers]
-    return _table(["drafter", *heads], rows)
-
-
-TABLES = {
-    "drafters": drafters,
-    "acceptance": acceptance,
-    "loop_free": loop_free,
-    "held_out": held_out,
-    "survival": survival,
-    "confidence": confidence,
-}
+TABLES = {"drafters": drafters, "by_domain": by_domain, "held_out": held_out}
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -142,24 +105,25 @@ def updated(page: str, results: dict[str, Any]) -> str:
     return page
 
 
-def _lengths(results: dict[str, Any], key: str) -> str:
-    domains = _domains(results)
-    figures = {
-        name: {domain: own["evaluation"].get(domain, {}).get(key, {}) for domain in domains}
-        for name, own in results.items()
-    }
-    best = {
-        domain: max((own[domain].get(DEPTHS[0]) or 0.0 for own in figures.values()), default=0.0) for domain in domains
-    }
-    rows = []
-    for name, own in figures.items():
-        cells = [f"`{name}`"]
-        for domain in domains:
-            short, deep = (own[domain].get(depth) for depth in DEPTHS)
-            text = f"**{_cell(short)}**" if short and short == best[domain] else _cell(short)
-            cells.append(f"{text} ({_cell(deep)})")
-        rows.append(cells)
-    return _table(["drafter", *domains], rows)
+def _measured(own: dict[str, Any], domain: str, best: float) -> list[str]:
+    """A row's numbers; the length at the first depth is bold where it is the best of its domain."""
+    cells = []
+    for depth in DEPTHS:
+        length = _at(own, domain, "acceptance_length", depth)
+        bold = "**" if depth == DEPTHS[0] and length == best else ""
+        free = _at(own, domain, "acceptance_length_loop_free", depth)
+        cells.append(f"{bold}{_cell(length)}{bold} ({_cell(free)})")
+    alive = own["evaluation"][domain]["survival"]
+    cells.append(" ".join(_share(alive[k - 1] if k <= len(alive) else None) for k in POSITIONS))
+    for key, digits in (("ece", 3), ("auc", 2)):
+        judged = [(_at(own, domain, "confidence", number) or {}).get(key) for number in CALIBRATED]
+        cells.append(" ".join(_share(value, digits) for value in judged))
+    return cells
+
+
+def _at(own: dict[str, Any], domain: str, key: str, place: str) -> Any:
+    """A figure of a drafter, None where it has none."""
+    return own["evaluation"].get(domain, {}).get(key, {}).get(place)
 
 
 def _domains(results: dict[str, Any]) -> list[str]:
@@ -172,6 +136,11 @@ def _cell(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def _share(value: float | None, digits: int = 2) -> str:
+    """A number from 0 to 1 without the zero before its point, since three of them share a cell."""
+    return _cell(value, digits).removeprefix("0")
+
+
 def _table(heads: list[str], rows: list[list[str]]) -> str:
     lines = [f"| {' | '.join(cells)} |\n" for cells in (heads, *rows)]
     return "".join([lines[0], f"|{'---|' * len(heads)}\n", *lines[1:]])
@@ -179,11 +148,12 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
 
 def main() -> None:
     """Read, then write the page."""
-    if len(sys.argv) != 2:
-        sys.exit("give the results.json that training wrote: python docs/drafters.py RESULTS.json")
+    if len(sys.argv) > 2:
+        sys.exit("give one results.json that training wrote: python docs/drafters.py [RESULTS.json]")
+    file = Path(sys.argv[1]) if len(sys.argv) == 2 else RESULTS
     page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else new_page()
     try:
-        PAGE.write_text(updated(page, read(Path(sys.argv[1]))), encoding="utf-8")
+        PAGE.write_text(updated(page, read(file)), encoding="utf-8")
     except ValueError as error:
         sys.exit(str(error))
 

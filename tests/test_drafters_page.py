@@ -27,7 +27,7 @@ def figures(length, depth=15):
         "acceptance_length": {"7": length, "15": length + 1},
         "acceptance_length_loop_free": {"7": length - 0.5, "15": None},
         "survival": [round(0.9**k, 4) for k in range(1, depth + 1)],
-        "confidence": {"1": {"drafts": 9, "ece": 0.0123, "auc": 0.9}, "4": {"drafts": 3, "ece": None, "auc": 0.8}},
+        "confidence": {"1": {"drafts": 9, "ece": 0.0123, "auc": 0.9}, "4": {"drafts": 3, "ece": None, "auc": 1.0}},
     }
 
 
@@ -51,11 +51,18 @@ def results(tmp_path):
 
 def test_tables_say_what_was_evaluated(results):
     page = script.updated(script.new_page(), script.read(results))
-    assert "| `eagle-general` | **2.00** (3.00) | 4.00 (5.00) | **3.00** (4.00) |" in page  # all domains together last
-    assert "| `eagle-math` | 1.50 (2.50) | **5.00** (6.00) | 2.00 (3.00) |" in page
-    assert "| `eagle-math` | 1.00 (–) | **4.50** (–) | 1.50 (–) |" in page
-    assert "| `eagle-general` | 0.90 | 0.81 | 0.73 | 0.66 | 0.53 | 0.43 | 0.31 | 0.21 |" in page
-    assert "| `eagle-general` | 0.012 | – | 0.900 | 0.800 |" in page
+    told = "3.00 (–) | .90 .81 .66 .43 | .012 – – | .90 1.00 – |"
+    assert f"| `eagle-general` | chat | **2.00** (1.50) | {told}" in page
+    rows = [line.split(" | ")[:4] for line in script.by_domain(script.read(results)).splitlines()[2:]]
+    assert rows == [
+        ["| `eagle-general`", "chat", "**2.00** (1.50)", "3.00 (–)"],
+        ["| ", "math", "4.00 (3.50)", "5.00 (–)"],
+        ["| ", "all", "**3.00** (2.50)", "4.00 (–)"],  # all domains together last
+        ["| `eagle-math`", "chat", "1.50 (1.00)", "2.50 (–)"],
+        ["| ", "math", "**5.00** (4.50)", "6.00 (–)"],
+        ["| ", "all", "2.00 (1.50)", "3.00 (–)"],
+    ]
+    assert "| `eagle-general` | 5,000,000 | 1,822 | 124 | 1 x a device |" in page
     assert "| chat | 1,234 | 0.25 |" in page
     assert "block-general" not in page.split("<!-- drafters", 1)[1]
     assert script.updated(page, script.read(results)) == page
@@ -64,14 +71,19 @@ def test_tables_say_what_was_evaluated(results):
 def test_positions_beyond_a_shallow_drafter_have_no_number():
     shallow = {"block": drafter(all=2.0)}
     shallow["block"]["evaluation"]["all"]["survival"] = [0.5, 0.25, 0.125, 0.0625, 0.03, 0.02, 0.01]
-    assert script.survival(shallow).splitlines()[-1] == "| `block` | 0.50 | 0.25 | 0.12 | 0.06 | 0.02 | – | – | – |"
+    assert "| .50 .25 .06 – |" in script.by_domain(shallow)
+
+
+def test_what_needs_no_training_has_no_steps():
+    lookup = {"ngram": {"parameters": 0, "evaluation": {"all": figures(2.0)}}}
+    assert script.drafters(lookup).splitlines()[-1] == "| `ngram` | 0 | – | – | – |"
 
 
 def test_text_around_the_tables_is_kept(results):
-    page = script.new_page().replace("## Acceptance\n", "## Acceptance\n\nOur own words.\n")
+    page = script.new_page().replace("## The outputs\n", "## The outputs\n\nOur own words.\n")
     assert "Our own words." in script.updated(page, script.read(results))
-    with pytest.raises(ValueError, match="survival"):
-        script.updated(page.replace("<!-- end of survival -->\n", ""), script.read(results))
+    with pytest.raises(ValueError, match="by_domain"):
+        script.updated(page.replace("<!-- end of by_domain -->\n", ""), script.read(results))
 
 
 @pytest.mark.parametrize("content", [None, "{}", '{"eagle": {"evaluation": null}}'])
@@ -80,7 +92,8 @@ def test_nothing_is_written_from_nothing(content, tmp_path, monkeypatch):
     if content is not None:
         file.write_text(content)
     monkeypatch.setattr(script, "PAGE", tmp_path / "drafters.md")
-    for arguments in ([], [str(file)]):
+    monkeypatch.setattr(script, "RESULTS", file)
+    for arguments in ([], [str(file)], [str(file), "more"]):
         monkeypatch.setattr(sys, "argv", ["drafters.py", *arguments])
         with pytest.raises(SystemExit, match=r"results\.json"):
             script.main()
@@ -94,6 +107,29 @@ def test_the_page_is_made_where_there_is_none(results, tmp_path, monkeypatch):
     assert script.PAGE.read_text() == script.updated(script.new_page(), script.read(results))
 
 
-@pytest.mark.skipif(not script.PAGE.exists(), reason="docs/drafters.md is written once drafters are trained")
-def test_the_page_has_numbers():
-    assert all(f"<!-- {name}: written" in script.PAGE.read_text(encoding="utf-8") for name in script.TABLES)
+def test_the_page_is_what_the_script_writes():
+    page = script.PAGE.read_text(encoding="utf-8")
+    assert page == script.updated(page, script.read(script.RESULTS)), "run `python docs/drafters.py`"
+
+
+def test_a_number_that_changes_makes_the_page_out_of_date():
+    page, results = script.PAGE.read_text(encoding="utf-8"), script.read(script.RESULTS)
+    for place in (("eagle-code", "math"), ("ngram", "chat")):
+        changed = json.loads(json.dumps(results))
+        changed[place[0]]["evaluation"][place[1]]["confidence"]["8"]["ece"] += 0.01
+        assert page != script.updated(page, changed)
+
+
+def test_the_general_heads_are_as_good_as_the_page_says_and_better_than_the_specialists_at_home():
+    results, page = script.read(script.RESULTS), " ".join(script.PAGE.read_text(encoding="utf-8").split())
+
+    def lengths(*names):
+        return [
+            results[name]["evaluation"][domain]["acceptance_length"]["7"]
+            for name, domain in zip(names, ("chat", "code", "math"), strict=True)
+        ]
+
+    general, special = lengths(*["eagle-general"] * 3), lengths("eagle-chat", "eagle-code", "eagle-math")
+    for own in (general, lengths(*["block-general"] * 3), special):
+        assert "{:.2f}, {:.2f} and {:.2f}".format(*own) in page
+    assert all(one > other for one, other in zip(general, special, strict=True))
