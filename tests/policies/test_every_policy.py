@@ -35,8 +35,9 @@ SPECS = {
         "dcut:count=code,numerator=bonus",
         "dcut:ratios=all",
         "dcut:ratios=.07/.3/1,include_zero=true,numerator=bonus,score=max_prob",
+        "dcut:ratios=all,numerator=bonus,depth=goodput,alpha=.1,prior=.8",
     ],
-    "dcut_causal": ["dcut_causal", "dcut_causal:numerator=paper,score=drawn_prob"],
+    "dcut_causal": ["dcut_causal", "dcut_causal:numerator=paper,score=drawn_prob", "dcut_causal:depth=goodput"],
     "dcut_lagged": ["dcut_lagged", "dcut_lagged:lag=3,start=optimistic,count=code,ratios=.1/.6"],
     "dspark": ["dspark", "dspark:start=corrected"],
     "tetris": ["tetris", "tetris:capacity=9"],
@@ -44,6 +45,7 @@ SPECS = {
         "slo_dcut:step_seconds=.015",
         "slo_dcut:tpot_seconds=.009,numerator=paper,include_zero=false,ratios=.3/1",
         "slo_dcut:step_seconds=.016,tpot_seconds=.008,give_up=0,count=code,score=max_prob",
+        "slo_dcut:step_seconds=.016,depth=goodput",
     ],
     "clairvoyant": ["clairvoyant"],
 }

@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from specsim.core import FIXED_POINT, Array, Draft, Score, StepCost
 from specsim.policies.base import BudgetTiming
 from specsim.policies.budget.depth_option import DepthOption
+from specsim.policies.budget.goodput_option import GoodputOption
 from specsim.policies.budget.verify_ratio import Ratio, RatioCount, as_fractions, drafts_at_ratio
 from specsim.policies.ranking import accepted_estimate, best_first, keep_best
 from specsim.policies.survival import namespace, survival_scores
@@ -27,8 +28,8 @@ def listed(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCut(DepthOption):
-    """Rank all drafts of the batch by survival and keep the number with the best estimated utility.
+class BestBudget(DepthOption):
+    """Options of a number of drafts with the best estimated utility, and how it is found.
 
     utility of K = (sum of the K best survivals [+ B]) / seconds of the step at K
 
@@ -47,8 +48,6 @@ class DCut(DepthOption):
     count: RatioCount = "paper"
     numerator: Literal["paper", "bonus"] = "paper"
     score: Score = "drawn_prob"
-
-    timing: ClassVar[BudgetTiming] = "argmax"
 
     @cached_property
     def fractions(self) -> np.ndarray:
@@ -84,6 +83,19 @@ class DCut(DepthOption):
             tokens = tokens + draft.num_drafts.shape[0] * int(FIXED_POINT)
         utility = xp.astype(tokens, xp.float64) / xp.take(cost.seconds, budgets, axis=0)
         return xp.take(budgets, xp.argmax(utility, keepdims=True), axis=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DCut(GoodputOption, BestBudget):
+    """Rank all drafts of the batch by survival and keep the number with the best estimated utility.
+
+    ratios, include_zero, count, numerator, score  see `BestBudget`
+    depth, alpha, prior                            see `GoodputOption`
+
+    Source: D-cut (arXiv 2607.14647), equations of the utility and of the candidate ratios; defaults are the paper's.
+    """
+
+    timing: ClassVar[BudgetTiming] = "argmax"
 
     def plan(self, draft: Draft, confidence: Array, cost: StepCost) -> Array:
         """[B] int64, verified prefix length of each request; see `BudgetPolicy.plan`."""

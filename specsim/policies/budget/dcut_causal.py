@@ -8,13 +8,13 @@ from pydantic.dataclasses import dataclass
 
 from specsim.core import FIXED_POINT, Array, Draft, Score, StepCost
 from specsim.policies.base import BudgetTiming
-from specsim.policies.budget.depth_option import DepthOption
+from specsim.policies.budget.goodput_option import GoodputOption
 from specsim.policies.ranking import accepted_estimate, best_first, keep_best
 from specsim.policies.survival import namespace, survival_scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCutCausal(DepthOption):
+class DCutCausal(GoodputOption):
     """Admit drafts from the most likely to survive on, and stop at the first that does not raise the utility.
 
     utility of K = (sum of the K best survivals [+ B]) / envelope at K
@@ -25,7 +25,7 @@ class DCutCausal(DepthOption):
 
     numerator   `bonus`: one token a request beside its accepted drafts; `paper`: accepted drafts alone
     score       what the drafter says of each position
-    depth       draft tokens a request (None: the drafter's `max_depth`)
+    others      see `GoodputOption`
 
     Source: the admission rule of DSpark (arXiv 2607.05147) on the envelope of D-cut's cost (arXiv 2607.14647).
     """

@@ -9,14 +9,14 @@ from pydantic.dataclasses import dataclass
 
 from specsim.core import Array, Draft, Outcome, StepCost
 from specsim.policies.base import BudgetTiming
-from specsim.policies.budget.dcut import DCut
+from specsim.policies.budget.dcut import BestBudget
 from specsim.policies.ranking import best_first, keep_best
 from specsim.policies.survival import UNDRAFTED, namespace, survival_scores
 from specsim.policies.survival_memory import Start, SurvivalMemory
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCutLagged(DCut):
+class DCutLagged(BestBudget):
     """Choose the number of drafts as D-cut does, but from each request's survival `lag` steps ago.
 
     A budget that does not read this step's scores cannot look ahead, so autoregressive sampled drafts stay exact
@@ -24,7 +24,7 @@ class DCutLagged(DCut):
 
     lag     steps between a survival curve and the budget chosen from it
     start   what is assumed of a request younger than that, see `survival_memory.Start`
-    others  see `DCut`
+    others  see `BestBudget`
 
     Source: D-cut (arXiv 2607.14647), appendix B, the causal budget.
     """

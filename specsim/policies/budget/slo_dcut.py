@@ -50,6 +50,7 @@ class SloDCut(DCut):
     give_up: Annotated[float, Field(ge=0)] | None = 32.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.step_seconds is None and self.tpot_seconds is None:
             raise ValueError("give step_seconds, tpot_seconds or both; dcut is the policy without bounds")
 
