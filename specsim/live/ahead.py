@@ -74,26 +74,55 @@ class Ahead:
         self._plain = not self._controller.budget_policy.drafts
         self._drafters = [drafter if isinstance(drafter, DraftsAhead) else None for drafter in engine.drafters]
 
-    def launch(self, step: Step, verdict: Verdict | None, completes: bool) -> Launched | None:
+    def launch(self, step: Step, verdict: Verdict | None, completed: np.ndarray | None) -> Launched | None:
         """Launch what the next step will begin with, if that can be foreseen.
 
         verdict    of the step, on the device (None: nobody decodes)
-        completes  whether a prompt is completed, whose request decodes from the next step on
+        completed  [P] int64, slots whose prompt is complete, so that they decode from the next step on (None: no one's)
         returns    to be kept once the step is committed (None: nothing was launched)
         """
-        batch = step.batch
-        if not self.enabled or batch is None or verdict is None or completes or not self._can_begin(step, batch):
+        if not self.enabled:
             return None
-        order = step.order
-        after = self._setup.state.after(batch, verdict.num_accepted, order.depth)
-        assert after.fed is not None
         if self._plain:
-            self._engine.clock.start_next()
-            out = self._setup.runner.run(Rows.of(after.fed, len(after)))
-            self._engine.clock.mark("verify")
-            return Launched(after, None, out)
-        drafter = self._drafters[order.arm]
-        if drafter is None or not drafter.drafts_ahead(after):
+            return self._launch_pass(step, verdict, completed)
+        if verdict is None or completed is not None:
+            return None
+        return self._launch_drafting(step, verdict)
+
+    def _launch_pass(self, step: Step, verdict: Verdict | None, completed: np.ndarray | None) -> Launched | None:
+        """A plain step's pass: every text is then a token longer, whatever the token is."""
+        slots, scheduler = self._engine.scheduler.slots, self._engine.scheduler
+        newcomers = 0 if completed is None else len(completed)
+        # Where all prompts are complete, those who run are those who decode, in their order.
+        whose = np.array(scheduler.running, np.int64) if newcomers else step.slots
+        comes = len(scheduler.prefilling) > newcomers or (scheduler.waiting and scheduler.slots.free)
+        lengths, emitted = slots.length[whose] + 1, slots.emitted[whose] + 1
+        if comes or not len(whose) or (emitted >= slots.limit[whose]).any():
+            return None
+        self._foreseen = whose
+        if self._surprises >= MOST_SURPRISES or not self._setup.pool.hand_out_ahead(whose, lengths):
+            return None
+        if newcomers or step.batch is None or verdict is None:
+            after = self._setup.state.batch(whose, lengths, np.zeros_like(whose), emitted)
+        else:
+            after = self._setup.state.after(step.batch, verdict.num_accepted, 0)
+        assert after.fed is not None
+        self._engine.clock.start_next()
+        out = self._setup.runner.run(Rows.of(after.fed, len(after)))
+        self._engine.clock.mark("verify")
+        return Launched(after, None, out)
+
+    def _launch_drafting(self, step: Step, verdict: Verdict) -> Launched | None:
+        batch, order = step.batch, step.order
+        if batch is None or not order.depth or order.arms is not None or self._controller.stops_drafting:
+            return None
+        drafter, longest = self._drafters[order.arm], batch.lengths + order.depth + 1  # after this step
+        if drafter is None or self._same < SAME_ORDERS or int(longest.max()) + order.depth > self._limits[order.arm]:
+            return None
+        if not self._setup.pool.hand_out_ahead(batch.slots, longest + order.depth):
+            return None
+        after = self._setup.state.after(batch, verdict.num_accepted, order.depth)
+        if not drafter.drafts_ahead(after):
             return None
         self._engine.clock.start_next()
         drafted = drafter.draft(after, order.depth)
@@ -118,7 +147,7 @@ class Ahead:
         self._same = self._same + 1 if known and order.arms is None else 0
         if launched is None:
             return False
-        taken = self._same > 0 and self._hand_over(step, launched)
+        taken = (self._plain or self._same > 0) and self._hand_over(step, launched)
         self.num_taken += taken
         self.num_dropped += not taken
         return taken
@@ -145,7 +174,7 @@ class Ahead:
 
     def _rows_in(self, slots: np.ndarray, foreseen: np.ndarray) -> np.ndarray | None:
         """[b] int64, rows of a plain pass over some slots that serve for others (None: the pass is another)."""
-        if slots is foreseen:
+        if slots is foreseen or np.array_equal(slots, foreseen):
             return np.arange(len(slots))
         return _rows_of(slots, foreseen) if self._setup.runner.same_graph(len(slots), len(foreseen)) else None
 
@@ -170,24 +199,6 @@ class Ahead:
         scores = {name: values[index] for name, values in all_of.scores.items()}
         step.drafted = Drafted(all_of.num_drafts[index], scores, log_prob)
         return True
-
-    def _can_begin(self, step: Step, batch: DraftBatch) -> bool:
-        """Whether the next step is likely to be like this one, and can begin without the host."""
-        slots, scheduler = self._engine.scheduler.slots, self._engine.scheduler
-        depth = step.order.depth
-        longest = batch.lengths + depth + 1  # after this step
-        if self._plain:
-            ends = (slots.emitted[batch.slots] + 1 >= slots.limit[batch.slots]).any()
-            if ends or scheduler.prefilling or (scheduler.waiting and scheduler.slots.free):
-                return False
-            self._foreseen = batch.slots
-            return self._surprises < MOST_SURPRISES and self._setup.pool.hand_out_ahead(batch.slots, longest)
-        if self._controller.stops_drafting or step.order.arms is not None or self._same < SAME_ORDERS or not depth:
-            return False
-        arm = step.order.arm
-        if self._drafters[arm] is None or int(longest.max()) + depth > self._limits[arm]:
-            return False
-        return self._setup.pool.hand_out_ahead(batch.slots, longest + depth)
 
 
 def _rows_of(slots: np.ndarray, of: np.ndarray) -> np.ndarray | None:

@@ -76,7 +76,7 @@ class Stepper:
         verdict, first = self._verifier.run(step)
         self.clock.mark("verify")
         self._committer.ask(step, verdict, first)
-        launched = self.ahead.launch(step, verdict, first is not None)
+        launched = self.ahead.launch(step, verdict, None if first is None else first.slots)
         self._committed_at = self._committer.commit(step, verdict, first)
         self.ahead.keep(launched)
         if not self.scheduler.has_work():

@@ -105,5 +105,5 @@ class Verifier:
         rows = self._state.on_device(decodes + np.array(done, np.int64))
         nothing = batch.device_slots.new_zeros((len(finishing), 0))
         verdict = self._acceptor.judge(out.logits, rows, Pending(batch, -1, nothing, batch.device_room, None))
-        self._state.history[batch.device_slots, batch.device_lengths] = verdict.next_token
+        self._state.history[batch.device_slots, batch.device_lengths] = verdict.next_token.clamp(min=0)
         return FirstTokens(finishing, verdict)
