@@ -33,7 +33,11 @@ POSITIONS_AT_ONCE = 256
 """Branches of an EAGLE head that draft together; bounds the logits in memory."""
 
 TOKENS_AT_ONCE = 512
-"""Tokens of blocks, or of drawn drafts, that run together."""
+"""Tokens of blocks, or of drawn drafts, that run together, at least."""
+
+LOGITS_ON_A_GPU = 2**27
+"""Logits, and so log-probabilities, up to which more tokens run together on a GPU: there what a pass takes is to launch
+it, and 512 tokens of each take five times as many passes as certain drafts do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class TrainedEverywhere:
         """See `Drafter.propose_everywhere`."""
         path = self._path(prompt, output)
         net = self._net
-        at_once = TOKENS_AT_ONCE // net.config.block_size if isinstance(net, BlockNet) else POSITIONS_AT_ONCE
+        at_once = self._tokens_at_once() // net.config.block_size if isinstance(net, BlockNet) else POSITIONS_AT_ONCE
         pieces = [_to_host(batch, drafted) for batch, drafted in self._chunks(path, len(output), at_once, None)]
         return _joined(pieces)
 
@@ -115,12 +119,17 @@ class TrainedEverywhere:
         """
         path = self._path(prompt, output)
         branches = TargetBranches(self._target, path.tokens)
+        at_once = self._tokens_at_once() // (self.spec.max_depth + 1)
         pieces = []
-        for batch, drafted in self._chunks(path, len(output), TOKENS_AT_ONCE // (self.spec.max_depth + 1), drawing):
+        for batch, drafted in self._chunks(path, len(output), at_once, drawing):
             judged = np.minimum(batch.room, len(output) - batch.positions.cpu().numpy())
             anchors = path.first + batch.positions
             pieces.append(_to_host(batch, drafted, branches.judge(batch, drafted, anchors, judged)))
         return _joined(pieces)
+
+    def _tokens_at_once(self) -> int:
+        more = LOGITS_ON_A_GPU // len(self._head) if self._head.device.type == "cuda" else 0
+        return max(TOKENS_AT_ONCE, more)
 
     def _path(self, prompt: np.ndarray, output: np.ndarray) -> Path:
         text = torch.from_numpy(np.concatenate([prompt, output[:-1]])).to(self._target.device)

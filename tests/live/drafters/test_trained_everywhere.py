@@ -91,6 +91,20 @@ def test_positions_in_pieces_are_drawn_and_judged_alike(alone, nets, monkeypatch
         np.testing.assert_allclose(pieces.accept_prob, whole.accept_prob, rtol=1e-6)
 
 
+def test_a_gpu_takes_as_many_tokens_at_once_as_their_logits_may_be(alone, nets):
+    """Launching a pass is what takes time there: 160 positions of 15 drafts of SmolLM2's vocabulary are one piece."""
+
+    class Head(torch.Tensor):
+        device = torch.device("cuda")
+
+    drafter = TrainedEverywhere("it", nets["eagle"], alone, DEPTH, "sampled")
+    assert drafter._tokens_at_once() == 512
+    for vocabulary, expected in ((49_152, 2_730), (128_256, 1_046), (1 << 20, 512)):
+        drafter._head = torch.empty((vocabulary, 0)).as_subclass(Head)
+        assert drafter._tokens_at_once() == expected
+    assert 160 * 16 <= 2_730
+
+
 @pytest.mark.parametrize("kind", ["eagle", "block"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("heat", [0.0, HEAT])
