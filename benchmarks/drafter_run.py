@@ -110,6 +110,7 @@ class Arms:
         rows = engine.tally.steps.table()[first.step : last.step]
         cell = summary(policy, self.drafters, batch, rows, first, last) | {"finished": len(ended)}
         cell["acceptance_by_domain"] = tokens_of
+        cell["acceptance_error"] = acceptance_error(engine)
         outputs = {request.sequence: request.token_ids for request in ended}
         return Measured(cell, folder, slice(first.step, last.step), outputs)
 
@@ -234,7 +235,8 @@ def open_device(world: World, names: Sequence[str]) -> Device:
     """
     scale = world.scale
     options = EngineOptions(seed=SEED, kv_memory=0.3)
-    setup = LiveSetup(world.target, world.config(scale.batches[-1]), scale.depth, options, world.buckets)
+    most = scale.batches[-1]
+    setup = LiveSetup(world.target, world.config(most), scale.depth, options, world.buckets(most))
     return Device(world, setup, {name: build_live_drafter(world.names[name], setup, scale.depth) for name in names})
 
 
@@ -279,6 +281,16 @@ def by_domain(engine: Engine, loop: ClosedLoop) -> dict[str, float]:
         own[0] += int(row["num_output_tokens"]) - 1
         own[1] += int(row["num_steps"])
     return {name: round(tokens / steps, 4) for name, (tokens, steps) in sorted(totals.items()) if steps}
+
+
+def acceptance_error(engine: Engine) -> float | None:
+    """Standard error of the tokens a request and step over finished requests, as a share of them (None: of too few)."""
+    rows = engine.tally.requests.table()
+    tokens, steps = rows["num_output_tokens"] - 1.0, rows["num_steps"].astype(np.float64)
+    if len(rows) < 2 or not tokens.sum():
+        return None
+    off = tokens - steps * (tokens.sum() / steps.sum())
+    return round(float(np.sqrt((off**2).sum() * len(rows) / (len(rows) - 1)) / tokens.sum()), 4)
 
 
 def _arms(names: list[str]) -> list[tuple[int, str]]:

@@ -14,6 +14,7 @@ import torch
 from replay_run import TINY_SHAPE
 
 from specsim.cost import CostTable
+from specsim.cost.examples import linear_table
 from specsim.errors import InputError
 from specsim.live.drafters.block_net import BlockConfig, BlockNet
 from specsim.live.drafters.build_live import build_live_drafter
@@ -42,7 +43,7 @@ class Scale:
     dtype, device      of the target
     load_format        `auto`, or `dummy`: random weights
     batches            requests in the closed loop
-    contexts           tokens before a step where the cost table is measured, and then those of the longest request
+    contexts           tokens before a step where the cost table is measured, and those of the longest request if more
     depth              most drafts a request
     num_output_tokens  least and most of a request, where it does not end by itself
     requests           requests a run finishes, at least, and for each client
@@ -57,10 +58,10 @@ class Scale:
     device: str = "cuda"
     load_format: str = "auto"
     batches: tuple[int, ...] = (1, 32, 128, 256)
-    contexts: tuple[int, ...] = (64,)
+    contexts: tuple[int, ...] = (64, 512)
     depth: int = 15
     num_output_tokens: tuple[int, int] = (64, 192)
-    requests: tuple[int, float] = (9, 1.5)
+    requests: tuple[int, float] = (9, 3.0)
     warm_up: int = 24
     steps: int = 60
     repeats: int = 3
@@ -114,20 +115,30 @@ class World:
         most = max(8192, 2 * batch * (self.scale.depth + 1))
         return EngineConfig(batch, most, block_size=16, max_model_len=self.longest)
 
-    def measure_table(self) -> CostTable:
-        """What steps take here, with every drafter."""
+    def measure_table(
+        self, name: str = "", batches: tuple[int, ...] = (), seconds: float | None = None, command: str = ""
+    ) -> CostTable:
+        """What steps take here, with every drafter.
+
+        name     the table's name (empty: made of the target's)
+        batches  requests in a step (none: those of the runs)
+        seconds  after which its rounds end (None: the scale's)
+        command  the command that was given, for the manifest
+        """
         scale = self.scale
-        most = scale.batches[-1] * (scale.depth + 1)
+        batches = tuple(sorted({1, *(batches or scale.batches)}))
+        contexts = scale.contexts if self.longest <= scale.contexts[-1] else (*scale.contexts, self.longest)
         options = ProfileOptions(
-            batches=tuple(sorted({1, *scale.batches})),
-            contexts=(*scale.contexts, self.longest),
-            max_tokens=most,
+            batches=batches,
+            contexts=contexts,
+            max_tokens=batches[-1] * (scale.depth + 1),
             depth=scale.depth,
-            buckets=self.buckets or None,
+            buckets=self.buckets(batches[-1]) or None,
             repeats=scale.repeats,
-            time_budget=scale.time_budget,
-            name=f"{Path(self.target.name).stem}-drafters-{scale.device}",
-            licence="CC0-1.0",
+            time_budget=scale.time_budget if seconds is None else seconds,
+            name=name or f"{Path(self.target.name).stem}-drafters-{scale.device}",
+            command=command,
+            licence="Apache-2.0",
         )
         makers = [partial(build_live_drafter, name, depth=scale.depth) for name in self.names.values()]
         table = profile(self.target, makers, options)
@@ -136,12 +147,16 @@ class World:
             torch.cuda.empty_cache()
         return table
 
-    @property
-    def buckets(self) -> tuple[int, ...]:
-        """Token counts captured on CUDA, as far as the largest batch goes."""
+    def stand_in_table(self) -> CostTable:
+        """Made-up prices, for engines whose steps nobody times."""
+        most = self.scale.batches[-1]
+        return linear_table(1e-3, 1e-5, (1, most), dict.fromkeys(self.names, 1e-3), self.scale.depth)
+
+    def buckets(self, batch: int) -> tuple[int, ...]:
+        """Token counts captured on CUDA, as far as so many requests go."""
         if self.scale.device != "cuda":
             return ()
-        most = self.scale.batches[-1] * (self.scale.depth + 1)
+        most = batch * (self.scale.depth + 1)
         return (*[size for size in BUCKETS if size < most], most)
 
 

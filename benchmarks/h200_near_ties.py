@@ -3,9 +3,9 @@
 16 prompts of 96 tokens each, in one batch, through captured graphs: plain, then under each controller. Every token that
 plain decoding's law does not put first must be nearer to the first than the measured noise of its pass's shape explains
 (see `specsim.live.near_ties`). Prices are made up: they decide how much is verified, not what is said of it. Without
---model, random weights of the smollm2-135m shape. About 40 s on one H200.
+--model, random weights of a shape. About 40 s on one H200. The file is written again after every controller.
 
-    python benchmarks/h200_near_ties.py --out DIR [--model FOLDER_OR_GGUF] [--tiny]
+    python benchmarks/h200_near_ties.py --out DIR [--model FOLDER_OR_GGUF | --shape llama-3-8b] [--tiny]
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from replay_run import TINY_SHAPE, command
+from replay_run import MINUTES, TINY_SHAPE, Report, command
 
 from specsim.cost.examples import staircase_table
-from specsim.live.drafters.batch import LiveDrafter
 from specsim.live.drafters.build_live import build_live_drafter
 from specsim.live.engine import LiveSetup
+from specsim.live.engine_options import EngineOptions
 from specsim.live.machine import hardware, versions
 from specsim.live.models import LoadedModel, load_model
-from specsim.live.near_ties import check_near_ties
+from specsim.live.near_ties import NearTieGate
+from specsim.serving import EngineConfig
 
 SHAPE = "smollm2-135m"
 
@@ -55,30 +56,36 @@ TEXTS = (
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Check every controller."""
+    """Check every controller, as far as time goes."""
+    report = Report.of(arguments)
     target, exit_layer = load(arguments)
     prompts = prompts_of(target)[:4] if arguments.tiny else prompts_of(target)
     tokens = 12 if arguments.tiny else 96
     names = ("ngram", f"exit{exit_layer}")
-
-    def drafters(setup: LiveSetup, depth: int) -> list[LiveDrafter]:
-        return [build_live_drafter(name, setup, depth) for name in names]
-
     heights = {size: 1e-3 + 2e-5 * size for size in BUCKETS}
     prices = staircase_table(heights, (1, 2, 4, 8, 16), dict.fromkeys(names, 2e-4), DEPTH)
-    found = check_near_ties(target, prompts, SPECS, drafters, prices, depth=DEPTH, max_tokens=tokens)
-    return {
-        "ok": all(each.ok for each in found),
-        "model": target.name,
-        "origin": target.origin,
-        "dtype": target.dtype,
-        "hardware": hardware(target.device),
-        "versions": versions(),
-        "prompts": len(prompts),
-        "tokens": tokens,
-        "drafters": list(names),
-        "controllers": [each.report() for each in found],
-    }
+    config = EngineConfig(len(prompts), block_size=16, max_model_len=max(map(len, prompts)) + tokens)
+    setup = LiveSetup(target, config, DEPTH, EngineOptions(), prices.meta.capture_sizes)
+    drafters = [build_live_drafter(name, setup, DEPTH) for name in names]
+    gate = NearTieGate(setup, prompts, drafters, prices, config, tokens)
+    report.add(
+        model=target.name,
+        origin=target.origin,
+        dtype=target.dtype,
+        hardware=hardware(target.device),
+        versions=versions(),
+        prompts=len(prompts),
+        tokens=tokens,
+        drafters=list(names),
+    )
+    for spec in SPECS:
+        if report.left < 0:
+            report.append("left_out", spec)
+            continue
+        found = gate.check(spec).report()
+        report.add(ok=report.found.get("ok", True) and found["ok"])
+        report.append("controllers", found)
+    return report.found
 
 
 def load(arguments: argparse.Namespace) -> tuple[LoadedModel, int]:
@@ -87,7 +94,7 @@ def load(arguments: argparse.Namespace) -> tuple[LoadedModel, int]:
         return load_model(TINY_SHAPE, dtype="bfloat16", load_format="dummy"), 2
     options: dict[str, str] = {"dtype": "bfloat16", "device": "cuda"}
     if arguments.model is None:
-        target = load_model(SHAPE, load_format="dummy", **options)
+        target = load_model(arguments.shape, load_format="dummy", **options)
     else:
         target = load_model(str(arguments.model), **options)
     return target, max(1, target.num_layers * 4 // 5)  # of SmolLM2's 30 layers, 24
@@ -111,7 +118,8 @@ def prompts_of(target: LoadedModel) -> list[np.ndarray]:
 def run() -> int:
     """The command line."""
     model = {"type": Path, "default": None, "help": "folder or GGUF file of the target (default: random weights)"}
-    return command(main, __doc__ or "", model=model)
+    shape = {"default": SHAPE, "help": "shape of the random weights: smollm2-135m or llama-3-8b"}
+    return command(main, __doc__ or "", model=model, shape=shape, minutes=MINUTES)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Busy is what the profiler saw the device do; a step's seconds are taken in a run without the profiler, which slows
 the host down. Both runs go on from the same requests. Between two kernels of one captured graph the device is idle for
 about a microsecond, whatever the host does: how long is timed on graphs that are replayed one behind the other, and
-does not count as waiting. About 60 s on one H200, and 130 s more without --table. With --quick, 15 steps: about 30 s.
+does not count as waiting. About 100 s on one H200, and 130 s more without --table. With --quick, 15 steps: about 75 s.
+The file is written again after every cell.
 
     python benchmarks/h200_overhead.py --out DIR [--table DIR/llama-3-8b-bfloat16] [--quick] [--tiny]
 """
@@ -20,12 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from replay_run import TINY, Device, Scale, World, command
+from replay_run import MINUTES, TINY, Device, Report, Scale, World, command
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from specsim.cost import CostTable
 from specsim.live.engine import Engine
+from specsim.live.machine import versions
 from specsim.live.profiler_cells import Bench, Grid
 from specsim.live.profiler_timing import Stopwatch
 
@@ -54,25 +56,27 @@ class Seen(NamedTuple):
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure each policy at a few batches."""
+    report = Report.of(arguments)
     scale = TINY if arguments.tiny else Scale()
     if arguments.quick:
         scale = replace(scale, steps=min(scale.steps, 2 * QUICK_STEPS), warm_up=min(scale.warm_up, QUICK_WARM_UP))
     world = World(scale)
     table = CostTable.open(arguments.table) if arguments.table else world.measure_table()
     device = world.open(table.meta.capture_sizes)
-    cells = []
+    report.add(
+        quick=arguments.quick, label=device.recording.label, hardware=table.meta.hardware, versions=versions(), cells=[]
+    )
     for batch in (world.scale.batches[0], world.scale.batches[len(world.scale.batches) // 2], world.scale.batches[-1]):
-        device.setup.runner.capture(batch, batch * (world.scale.depth + 1))
-        gap = between_kernels(device, batch)
+        if report.left > 0:
+            device.setup.runner.capture(batch, batch * (world.scale.depth + 1))
+            gap = between_kernels(device, batch)
         for policy in POLICIES:
-            cells.append({"policy": policy, "batch": batch} | waiting(device, table, policy, batch, gap))
-            print(" ".join(f"{name}={value}" for name, value in cells[-1].items()), flush=True)
-    return {
-        "quick": arguments.quick,
-        "label": device.recording.label,
-        "hardware": table.meta.hardware,
-        "cells": cells,
-    }
+            if report.left < 0:
+                report.append("left_out", {"policy": policy, "batch": batch})
+                continue
+            report.append("cells", {"policy": policy, "batch": batch} | waiting(device, table, policy, batch, gap))
+            print(" ".join(f"{name}={value}" for name, value in report.found["cells"][-1].items()), flush=True)
+    return report.found
 
 
 def waiting(device: Device, table: CostTable, policy: str, batch: int, gap: float) -> dict[str, float]:
@@ -174,4 +178,4 @@ def wait(engine: Engine) -> None:
 if __name__ == "__main__":
     table_option = {"default": None, "help": "folder of a cost table measured here (default: it is measured first)"}
     quick_option = {"action": "store_true", "help": "fewer steps"}
-    sys.exit(command(main, __doc__ or "", table=table_option, quick=quick_option))
+    sys.exit(command(main, __doc__ or "", table=table_option, quick=quick_option, minutes=MINUTES))

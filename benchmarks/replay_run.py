@@ -11,8 +11,9 @@ import gc
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 
 from specsim.cost import CostTable
+from specsim.errors import InputError
 from specsim.live.acceptor import TargetAcceptor
 from specsim.live.dummy import load_dummy
 from specsim.live.engine import Engine, LiveSetup
@@ -138,10 +140,10 @@ class Device:
         load.start(batch)
         return engine, load
 
-    def run(self, policy: str, batch: int, table: CostTable) -> np.ndarray:
-        """Take a run's steps; their records, warm-up included."""
+    def run(self, policy: str, batch: int, table: CostTable, steps: int) -> np.ndarray:
+        """Take a run's steps, and those of the warm-up before; the records of both."""
         engine, load = self.engine(policy, batch, table)
-        for _ in range(self.world.scale.warm_up + self.world.scale.steps):
+        for _ in range(self.world.scale.warm_up + steps):
             engine.step(settled=False)
         engine.settle()
         assert engine.tally.steps is not None
@@ -154,6 +156,57 @@ def trace_of(scale: Scale) -> SyntheticTrace:
     """Acceptance of a block drafter as published for the H20, with this scale's lengths."""
     config = h20_dflash(256, scale.num_output_tokens).config
     return SyntheticTrace(replace(config, num_prompt_tokens=scale.num_prompt_tokens))
+
+
+@dataclass
+class Report:
+    """What was found so far, in a file that is written again after every result: a run that is killed loses none.
+
+    file      where
+    deadline  instant, of time.perf_counter, after which nothing more is begun
+    found     the result
+    """
+
+    file: Path
+    deadline: float
+    found: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Report:
+        """The report of a script that was given `--minutes`."""
+        file = arguments.out / f"{Path(sys.argv[0]).stem}.json"
+        return cls(file, time.perf_counter() + arguments.minutes * 60.0, {"tiny": arguments.tiny})
+
+    def add(self, **more: Any) -> None:
+        """Write down something more."""
+        self.found |= more
+        part = self.file.with_suffix(".part")
+        part.write_text(json.dumps(self.found, indent=1) + "\n")
+        part.replace(self.file)  # whoever kills this leaves the file before it, or this one
+
+    def append(self, name: str, entry: Any) -> None:
+        """Write down one more of a kind."""
+        self.add(**{name: [*self.found.get(name, []), entry]})
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self.deadline - time.perf_counter()
+
+
+MINUTES: dict[str, Any] = {"type": float, "default": 60.0, "help": "after which nothing more is begun"}
+"""The option that bounds a script's time."""
+
+
+def integers(text: str) -> tuple[int, ...]:
+    """Rising integers, separated by commas; an option's type.
+
+    Raises  ValueError for anything else
+    """
+    values = tuple(int(word) for word in text.split(","))
+    if not values or min(values) < 1 or list(values) != sorted(set(values)):
+        raise ValueError(f"{text!r}: must be rising integers from 1, separated by commas")
+    return values
 
 
 def measure_table(scale: Scale, target: LoadedModel, trace: SyntheticTrace, more: tuple[Any, ...] = ()) -> CostTable:
@@ -202,14 +255,18 @@ def command(main: Callable[[argparse.Namespace], dict[str, Any]], description: s
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "results/h200")), help="folder to write")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads")
     for name, options in more.items():
-        parser.add_argument(f"--{name}", **options)
+        parser.add_argument(f"--{name.replace('_', '-')}", **options)
     arguments = parser.parse_args()
     if not arguments.tiny and not torch.cuda.is_available():
         print("no CUDA device here; --tiny tries the script out", file=sys.stderr)
         return 2
     prepare(arguments.threads)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    result = {"tiny": arguments.tiny} | main(arguments)
+    try:
+        result = {"tiny": arguments.tiny} | main(arguments)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
     (arguments.out / f"{Path(sys.argv[0]).stem}.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
     return 0

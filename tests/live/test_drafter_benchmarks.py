@@ -3,11 +3,13 @@
 import importlib.util
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from specsim.cost import CostTable
 from specsim.errors import InputError
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
@@ -55,6 +57,8 @@ def test_every_run_is_taken_again_and_peers_decode_the_same(on_h200):
         ("fixed_depth:depth=3", "eagle-general"),
         (DCUT, "eagle-general"),
         (f"{DCUT}@ucb1:reward=throughput", everyone),
+        (f"{DCUT},depth=goodput", "eagle-general"),
+        (f"{DCUT},depth=goodput@ucb1:reward=throughput", everyone),
         (f"{DCUT}@thompson_gaussian", everyone),
         (DCUT, "ngram"),
     ]
@@ -74,29 +78,82 @@ def test_every_run_is_taken_again_and_peers_decode_the_same(on_h200):
     assert (plain["mean_acceptance_length"], plain["arm_shares"]) == (1.0, {"plain": 1.0})
     assert fixed["arm_shares"] == {"eagle-general": 1.0}
     assert 0 < fixed["drafted_a_request"] <= 3
-    assert result["parity"] == {"runs": 6, "taken_again": 6, "different": 0}
+    assert result["parity"] == {"runs": 8, "taken_again": 8, "different": 0}
     assert [peer["peer"] for peer in result["peers"]] == ["transformers", "transformers, prompt lookup", "flashspec"]
     for peer in result["peers"][:2]:
-        assert peer["outputs_equal_to_the_engines"] == peer["requests"] > 0
+        assert peer["outputs_equal_to_the_engines"] == peer["compared"] == peer["requests"] > 0
     assert "error" in result["peers"][2] or result["peers"][2]["tokens_per_second"] > 0
+
+
+def test_a_table_that_somebody_else_measures_is_waited_for(on_h200, tmp_path):
+    own = on_h200("--table-name", "mine", "--minutes", "0")
+    assert (own["table"], own["table_cells"]) == ("mine", len(CostTable.open(tmp_path / "mine").cells))
+    there = on_h200("--table", tmp_path / "mine", "--wait", "60", "--table-name", "none", "--minutes", "1", fixed=())
+    assert there["table"] == "mine"
+    assert not (tmp_path / "none").exists()
+    assert there["cells"][0]["policy"] == "autoregressive"
+    everyone = ["eagle-general", "block-general", "ngram"]
+    assert sorted(name for one in there["captures"] for name in one["drafters"]) == sorted(everyone)
+    assert list(there)[:3] == ["tiny", "captures", "peers"]  # what was done before the table was there
+    in_vain = on_h200("--table", tmp_path / "nowhere", "--wait", "0.1", "--table-name", "other", "--minutes", "0.1")
+    assert in_vain["table"] == "other"
 
 
 def test_what_the_time_does_not_allow_is_named(on_h200):
     result = on_h200("--minutes", "0")
     assert "cells" not in result
     assert result["left_out"][0] == "batch 1: autoregressive with ngram"
-    assert len(result["left_out"]) == 6
+    assert len(result["left_out"]) == 8
     assert result["parity"] == {"runs": 0, "taken_again": 0, "different": 0}
+
+
+def jobs_of_peers():
+    jobs = {"model": str(SCRIPTS / "tiny-llama.json"), "dtype": "float32", "device": "cpu", "load_format": "dummy"}
+    return jobs | {"prompts": [[1, 2]], "limits": [2], "seconds": 1.0}
 
 
 def test_flashspec_that_fails_is_an_error_in_words(script, tmp_path):
     module = script("drafter_peers")
     (tmp_path / "flashspec.py").write_text("raise RuntimeError('not on this machine')\n")
-    jobs = {"model": str(SCRIPTS / "tiny-llama.json"), "dtype": "float32", "device": "cpu", "load_format": "dummy"}
-    jobs |= {"prompts": [[1, 2]], "limits": [2], "seconds": 1.0}
-    found = module.flashspec_apart(jobs, tmp_path, str(tmp_path), 60.0)
+    found = module.FlashspecApart(jobs_of_peers(), tmp_path, str(tmp_path)).result(60.0, 60.0)
     assert found == {"error": "ended with code 1: RuntimeError: not on this machine"}
-    assert "not done after" in module.flashspec_apart(jobs, tmp_path, str(tmp_path), 0.1)["error"]
+
+
+def test_flashspec_that_takes_too_long_is_ended(script, tmp_path):
+    module = script("drafter_peers")
+    peer = module.FlashspecApart(jobs_of_peers(), tmp_path, str(tmp_path))
+    assert peer.result(0.0, 60.0)["error"].startswith("had not loaded and compiled after")
+    assert peer._process.poll() is not None
+    again = module.FlashspecApart(jobs_of_peers(), tmp_path, str(tmp_path))
+    again._ready.touch()  # as if it had compiled, and then did not come to an end
+    assert again.result(60.0, 0.0) == {"error": "had not decoded after 0 s"}
+    assert again._process.poll() is not None
+
+
+def test_flashspec_decodes_once_it_is_told_to(script, tmp_path):
+    module = script("drafter_peers")
+    (tmp_path / "flashspec").mkdir()
+    (tmp_path / "flashspec" / "__init__.py").write_text(STAND_IN)
+    (tmp_path / "flashspec" / "engine.py").write_text("NgramDrafter = TargetModel = lambda *_, **__: None\n")
+    peer = module.FlashspecApart(jobs_of_peers(), tmp_path, str(tmp_path))
+    while peer._process.poll() is None and not peer._ready.exists():
+        time.sleep(0.05)
+    assert peer._process.poll() is None  # it is ready, and waits
+    found = peer.result(60.0, 60.0)
+    assert found["outputs"] == [[7, 7]]
+    assert found["how"] == "compiled: False (made up)"
+
+
+STAND_IN = """
+import torch
+from types import SimpleNamespace
+BanditConfig = FlashSpecConfig = SamplingConfig = lambda **_: None
+class SpeculativeEngine:
+    compiled, compile_decision = False, SimpleNamespace(reason="made up")
+    def __init__(self, *_): pass
+    def generate(self, ids, max_new_tokens):
+        return SimpleNamespace(output_ids=torch.full((1, max_new_tokens), 7), n_tokens_generated=max_new_tokens)
+"""
 
 
 def test_rounds_on_a_cpu_take_the_same_steps(script, tmp_path, capsys):
