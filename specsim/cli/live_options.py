@@ -20,6 +20,7 @@ PROMPTS = "Prompts and load"
 REPLAY = "Replayed acceptance"
 SAMPLING = "Sampling"
 ENGINE = "Engine"
+COMPARISON = "Comparison, in the same process"
 OUTPUT = "Output"
 
 Model = Annotated[
@@ -207,6 +208,38 @@ NumKvBlocks = Annotated[
 MaxModelLen = Annotated[
     int | None,
     typer.Option(metavar="N", help="Longest sequence, prompt included (default: the model's).", rich_help_panel=ENGINE),
+]
+CompareAutoregressive = Annotated[
+    bool,
+    typer.Option(
+        "--compare-autoregressive/--no-compare",
+        help="Then decode the same prompts without drafts, and compare.",
+        show_default=False,
+        rich_help_panel=COMPARISON,
+    ),
+]
+Compare = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--compare",
+        metavar="POLICY",
+        help="Then serve the same prompts under this policy, and compare. May be repeated.",
+        rich_help_panel=COMPARISON,
+    ),
+]
+Ablate = Annotated[
+    bool,
+    typer.Option(
+        "--ablate",
+        help="Compare with what is left without drafts, without pruning, and with each drafter alone.",
+        rich_help_panel=COMPARISON,
+    ),
+]
+CompareSeconds = Annotated[
+    float | None,
+    typer.Option(
+        metavar="S", min=0, help="Begin no comparison after so many seconds of them.", rich_help_panel=COMPARISON
+    ),
 ]
 
 

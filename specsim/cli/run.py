@@ -69,15 +69,10 @@ def run(
     max_model_len: options.MaxModelLen = None,
     block_size: options.BlockSize = 16,
     num_kv_blocks: options.NumKvBlocks = None,
-    compare_autoregressive: Annotated[
-        bool,
-        typer.Option(
-            "--compare-autoregressive/--no-compare",
-            help="Then decode without drafts, and compare.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT,
-        ),
-    ] = False,
+    compare_autoregressive: options.CompareAutoregressive = False,
+    compare: options.Compare = None,
+    ablate: options.Ablate = False,
+    compare_seconds: options.CompareSeconds = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -150,7 +145,9 @@ def run(
         chat_template=chat_template,
         allow_lossy=allow_lossy,
         extrapolate=extrapolate,
-        compare_plain=compare_autoregressive,
+        compare=(*(["autoregressive"] if compare_autoregressive else []), *(compare or [])),
+        ablate=ablate,
+        compare_seconds=compare_seconds,
         state=options.read_state(state),
         acceptance=replay,
     )
@@ -202,7 +199,7 @@ def _serve(
     shown = watcher(session.engine, prompts, console, quiet, as_json)
     session.engine.observers.append(shown)
     with _metrics(session, port, console), _interruptible(session.stop, console), shown:
-        return session.run(shown.on_chunk, shown.on_plain, out)
+        return session.run(shown.on_chunk, shown.on_compared, out)
 
 
 @contextmanager

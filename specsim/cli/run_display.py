@@ -114,8 +114,8 @@ class Watcher:
             self.totals.num_ended += 1
         self.tell(chunk, progress)
 
-    def on_plain(self, done: int, expected: int) -> None:
-        """Plain decoding of the same prompts has emitted so many tokens."""
+    def on_compared(self, label: str, done: int, expected: int) -> None:
+        """The same prompts under another policy: so many tokens are there."""
 
     def tell(self, chunk: Chunk, progress: Progress) -> None:
         """Show news of one request."""
@@ -157,7 +157,7 @@ class Blocks(Watcher):
     def __init__(self, engine: Engine, prompts: Sequence[Prompt], console: Console | None, texts: bool = True) -> None:
         super().__init__(engine, prompts)
         self._texts = texts
-        self._plain: tuple[int, int] | None = None
+        self._compared: str | None = None
         self._shown_at = 0.0
         self._live = None if console is None else Live(console=console, auto_refresh=False, transient=True)
 
@@ -178,9 +178,9 @@ class Blocks(Watcher):
             sys.stdout.write(block(chunk.request_id, progress, replayed))
             sys.stdout.flush()
 
-    def on_plain(self, done: int, expected: int) -> None:
-        """Show that plain decoding is under way."""
-        self._plain = (done, expected)
+    def on_compared(self, label: str, done: int, expected: int) -> None:
+        """Show that another policy's run is under way."""
+        self._compared = f"the same prompts, {label}: {min(done, expected)}/{expected} tokens"
         self.show(force=False)
 
     def show(self, force: bool) -> None:
@@ -192,9 +192,8 @@ class Blocks(Watcher):
         self._live.update(self._picture(self._live.console.width), refresh=True)
 
     def _picture(self, width: int) -> Group:
-        if self._plain is not None:
-            done, expected = self._plain
-            return Group(Text(f"the same prompts without drafts: {min(done, expected)}/{expected} tokens", style="dim"))
+        if self._compared is not None:
+            return Group(Text(self._compared, style="dim"))
         running = [(number, progress) for number, progress in self.requests.items() if progress.reason is None]
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", width=width)
         table.add_column("id", justify="right", width=4)

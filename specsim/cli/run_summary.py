@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from specsim.cli.run_comparison import comparison_facts, comparison_lines, comparison_table, identity
 from specsim.report.wording import digits, percent, times
 
 if TYPE_CHECKING:
-    from specsim.live.session_result import PlainDecoding, SessionResult
+    from specsim.live.session_result import SessionResult
 
 SHOWN_SECONDS = 0.005
 """Phases that took less are left out of the list: they would read 0.00."""
@@ -44,6 +43,12 @@ def show_summary(result: SessionResult, console: Console, setting: str, telemetr
     for row in (*_speed_rows(result), *_speculation_rows(result), *_latency_rows(result)):
         table.add_row(*row)
     console.print(table)
+    if any(other.part != "plain" for other in result.comparisons) or result.left_out:
+        console.print()
+        console.print(comparison_table(result))
+        for sentence in comparison_lines(result):
+            console.print(sentence)
+        console.print()
     for line in _closing_lines(result, telemetry):
         console.print(Text(line), soft_wrap=True)
     for request in result.failed:
@@ -78,19 +83,6 @@ def _of_requests(result: SessionResult) -> str:
     return ", ".join(["finished", *words])
 
 
-def _identity(plain: PlainDecoding) -> list[str]:
-    """Whether the output is that of plain decoding; nothing where tokens are drawn, whose luck differs."""
-    if not plain.compared:
-        return []
-    different = plain.difference
-    if different is None:
-        return [f"identical to plain decoding: yes, all {plain.compared} outputs, token by token"]
-    return [
-        f"identical to plain decoding: no, {different.num_requests} of {plain.compared} outputs differ; "
-        f"first difference at token {different.position} of request {different.request_id}"
-    ]
-
-
 def _speculation_rows(result: SessionResult) -> list[tuple[str, str, str]]:
     summary = result.summary
     rows = [
@@ -116,7 +108,7 @@ def _latency_rows(result: SessionResult) -> list[tuple[str, str, str]]:
 
 
 def _closing_lines(result: SessionResult, telemetry: Path | None) -> list[str]:
-    lines = [] if result.plain is None else _identity(result.plain)
+    lines = identity(result)
     lines += [f"note: {note}" for note in result.run.notes if note != result.replayed]  # said above
     if telemetry is not None:
         lines.append(f"telemetry: {telemetry}  (check it: specsim parity {telemetry})")
@@ -151,19 +143,9 @@ def as_facts(result: SessionResult, setting: dict[str, Any], telemetry: Path | N
         "interrupted": result.interrupted,
         "arm_shares": result.arm_shares,
         "phase_seconds": result.phase_seconds,
-        "autoregressive": None if result.plain is None else _plain_facts(result.plain),
+        "autoregressive": None if result.plain is None else comparison_facts(result.plain),
+        "comparisons": [comparison_facts(other) for other in result.comparisons],
+        "not_compared": list(result.left_out),
         "telemetry": None if telemetry is None else str(telemetry),
         "outputs": outputs,
-    }
-
-
-def _plain_facts(plain: PlainDecoding) -> dict[str, Any]:
-    from specsim.study.run_folder import run_facts
-
-    return {
-        "speedup": plain.speedup if math.isfinite(plain.speedup) else None,
-        "num_compared": plain.compared,
-        "identical": plain.difference is None if plain.compared else None,
-        "first_difference": None if plain.difference is None else dataclasses.asdict(plain.difference),
-        "metrics": run_facts(plain.run, plain.summary)["metrics"],
     }

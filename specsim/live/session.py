@@ -1,16 +1,18 @@
-"""A live run from prompts to measurements: load, serve, compare with plain decoding."""
+"""A live run from prompts to measurements: load, serve, compare with other policies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from specsim import metrics
+from specsim.cost import CostTable
 from specsim.errors import InputError
 from specsim.live.acceptor import Acceptor, TargetAcceptor
 from specsim.live.drafters.batch import LiveDrafter
@@ -21,6 +23,7 @@ from specsim.live.profiler import BUCKETS
 from specsim.live.prompts import Prompt
 from specsim.live.replayed import Recording, ReplayedAcceptor
 from specsim.live.requests import Chunk
+from specsim.live.session_compare import Rival, rivals
 from specsim.live.session_config import (
     SessionConfig,
     asks_table,
@@ -34,7 +37,7 @@ from specsim.live.session_config import (
 )
 from specsim.live.session_drive import Drive, Job, Load
 from specsim.live.session_prompts import encode_prompts
-from specsim.live.session_result import PlainDecoding, SessionResult, finished_run, plain_decoding
+from specsim.live.session_result import Comparison, SessionResult, comparison, finished_run
 from specsim.live.session_warm_up import warm_up
 from specsim.policies.build import build_controller
 from specsim.policies.controller import Controller
@@ -55,6 +58,7 @@ class LiveSession:
 
     engine     serves the session
     target, cost, controller, jobs, load   what it works with
+    rivals     the policies that it is compared with afterwards
 
     Raises     InputError in one line, for anything that the run would fail on
     """
@@ -74,39 +78,38 @@ class LiveSession:
         self.jobs: list[Job] = []
         if config.acceptance is None:
             self.jobs = encode_prompts(prompts, self.target, config.chat_template, config.engine.max_model_len)
-        self.setup, drafters, self.controller = self._device_side(self._sizes())
+        self.setup, self._drafters, self.controller = self._device_side(self._sizes())
         self.load = self._load_shape()
-        warm_up(self, drafters)
-        self.engine = self._engine(drafters, self.controller, observers)
+        warm_up(self, self._drafters)
+        self.engine = self._engine(self._drafters, self.controller, observers)
         self._check_room()
         self._stopping = False
 
     def run(
         self,
         on_chunk: Callable[[Chunk], None] | None = None,
-        on_plain: Callable[[int, int], None] | None = None,
+        on_compared: Callable[[str, int, int], None] | None = None,
         out: Path | None = None,
     ) -> SessionResult:
         """Serve every prompt; may be called once.
 
-        on_chunk  told of a request's new tokens as steps commit
-        on_plain  told during plain decoding how many tokens are done, and how many there will be about
-        out       new or empty folder for the run's telemetry (None: nowhere); a run without a token leaves none
-        returns   what came out; where it was stopped, what had come out until then
+        on_chunk     told of a request's new tokens as steps commit
+        on_compared  told during a comparison which policy it is, how many tokens are done, and how many there will be
+                     about
+        out          new or empty folder for the run's telemetry (None: nowhere); a run without a token leaves none
+        returns      what came out; where it was stopped, what had come out until then
         """
         config, seed = self.config, self.config.options.seed
         drive = Drive(self.engine, self.jobs, config.sampling, self.load, on_chunk)
         with self._recording(out, drive):
             drive.run(lambda: self._stopping)
-        interrupted = self._stopping
         run = finished_run(drive, seed, self._notes())
         summary = metrics.summarize(run)
-        plain = None
-        if config.compare_plain and not interrupted:
-            plain = self._decode_plainly(drive, summary, on_plain)
-            interrupted = plain is None
+        others, left_out = self._compare(drive, summary, on_compared)
+        interrupted = self._stopping
         prompts = tuple(job.prompt for job in self.jobs)
-        return SessionResult(run, summary, prompts, tuple(drive.requests), plain, interrupted, self.replayed)
+        requests = tuple(drive.requests)
+        return SessionResult(run, summary, prompts, requests, others, interrupted, self.replayed, left_out)
 
     @property
     def replayed(self) -> str:
@@ -149,7 +152,9 @@ class LiveSession:
         check_what_ifs(config, specs)
         controller = session_controller(config, specs)
         slots = num_slots(config, controller, self.cost, count)
-        check_prices(controller, self.cost, slots, most)
+        self.rivals = rivals(config, specs)
+        for decider in (controller, *(rival.controller for rival in self.rivals)):
+            check_prices(decider, self.cost, slots, most)
         self.engine_config = replace(engine, max_num_seqs=slots)
         return setup, drafters, controller
 
@@ -193,20 +198,25 @@ class LiveSession:
         return Load(config.concurrency or len(self.jobs))
 
     def _engine(
-        self, drafters: Sequence[LiveDrafter], controller: Controller, observers: Sequence[Observer] = ()
+        self,
+        drafters: Sequence[LiveDrafter],
+        controller: Controller,
+        observers: Sequence[Observer] = (),
+        cost: CostTable | None = None,
     ) -> Engine:
         config, options = self.engine_config, self.config.options
-        return Engine(self.setup, drafters, controller, self.cost, config, options, self._acceptor, observers)
+        return Engine(self.setup, drafters, controller, cost or self.cost, config, options, self._acceptor, observers)
 
-    def _plain_engine(self, observers: Sequence[Observer] = ()) -> Engine:
-        return self._engine([], build_controller("autoregressive", (), live=True), observers)
+    def _plain_engine(self) -> Engine:
+        return self._engine([], build_controller("autoregressive", (), live=True))
 
     def _check_room(self) -> None:
         """Refuse now a request that the engine would refuse in the middle of the run."""
         pool = self.setup.pool
+        deepest = max(decider.max_depth for decider in (self.controller, *(rival.controller for rival in self.rivals)))
         for job, (tokens, limit) in zip(self.jobs, self._sizes(), strict=True):
             room = self.setup.max_model_len - tokens
-            needed = pool.blocks_for(tokens + min(limit, room) + self.controller.max_depth)
+            needed = pool.blocks_for(tokens + min(limit, room) + deepest)
             if needed > pool.num_blocks:
                 whose = "prompt" if job.index is None else "request"
                 raise InputError(
@@ -236,15 +246,34 @@ class LiveSession:
             drive.on_submit = lambda request: recorder.tag(request, self.jobs[request.sequence].prompt.id)
             yield
 
-    def _decode_plainly(
-        self, drive: Drive, summary: metrics.Summary, on_plain: Callable[[int, int], None] | None
-    ) -> PlainDecoding | None:
-        """The same prompts, arriving alike, without drafts; None where it was stopped."""
+    def _compare(
+        self, drive: Drive, summary: metrics.Summary, tell: Callable[[str, int, int], None] | None
+    ) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
+        """The same requests, arriving alike, under each rival; where it is stopped, those that were through.
+
+        returns  comparisons, and the labels of those for which no time was left
+        """
+        clock, limit = self.engine.clock, self.config.compare_seconds
+        start = clock.now()
         expected = sum(len(request.token_ids) for request in drive.requests)
-        observers: list[Any] = [] if on_plain is None else [_Counter(on_plain, expected)]
-        plain = Drive(self._plain_engine(observers), self.jobs, self.config.sampling, self.load)
-        plain.run(lambda: self._stopping)
-        return None if self._stopping else plain_decoding(drive, plain, summary, self.config.options.seed)
+        done: list[Comparison] = []
+        left_out: list[str] = []
+        for rival in self.rivals:
+            if self._stopping:
+                break
+            if limit is not None and clock.now() - start >= limit:
+                left_out.append(rival.label)
+                continue
+            observers = [] if tell is None else [_Counter(partial(tell, rival.label), expected)]
+            other = Drive(self._rival_engine(rival, observers), self.jobs, self.config.sampling, self.load)
+            other.run(lambda: self._stopping)
+            if not self._stopping:
+                done.append(comparison(rival, drive, other, summary, self.config.options.seed))
+        return tuple(done), tuple(left_out)
+
+    def _rival_engine(self, rival: Rival, observers: Sequence[Observer]) -> Engine:
+        arms = self._drafters if rival.controller.drafters else []
+        return self._engine(arms, rival.controller, observers, self.cost.fresh())
 
 
 class _Counter:

@@ -14,6 +14,7 @@ from specsim.live.engine_options import EngineOptions
 from specsim.live.models import DTYPES, LOAD_FORMATS, check_source
 from specsim.live.prompts import Prompt
 from specsim.live.sampling import SamplingParams
+from specsim.live.session_compare import rivals
 from specsim.live.session_replay import Acceptance, check_sampling
 from specsim.policies.build import build_controller
 from specsim.policies.config import parse
@@ -79,7 +80,9 @@ class SessionConfig:
     chat_template   whether prompts are wrapped by the tokenizer's chat template, where it has one
     allow_lossy     accept combinations that change the output's law
     extrapolate     let the cost table answer outside what it measured
-    compare_plain   decode the same prompts without drafts afterwards, to compare
+    compare         policies, as texts, under which the same requests are served afterwards, to compare
+    ablate          compare also with plain decoding, with the same policy without pruning, and with each drafter alone
+    compare_seconds time after which no further comparison begins (None: all take place)
     state           what the controller has learned before, its `state_dict` (None: nothing)
     acceptance      replay it, and serve its requests instead of prompts (None: drafters propose, the target judges)
     """
@@ -98,7 +101,9 @@ class SessionConfig:
     chat_template: bool = True
     allow_lossy: bool = False
     extrapolate: bool = False
-    compare_plain: bool = False
+    compare: tuple[str, ...] = ()
+    ablate: bool = False
+    compare_seconds: float | None = None
     state: dict[str, Any] | None = None
     acceptance: Acceptance | None = None
 
@@ -111,6 +116,8 @@ class SessionConfig:
             raise InputError(f"the arrival rate is {self.arrival_rate} requests/s; it must be positive and finite")
         if self.concurrency is not None and self.arrival_rate is not None:
             raise InputError("give a concurrency or an arrival rate: arrivals wait for nobody")
+        if self.compare_seconds is not None and not 0 <= self.compare_seconds < float("inf"):
+            raise InputError(f"the time for comparisons is {self.compare_seconds} s; it must be finite and at least 0")
         names = self.drafters
         if len(set(names)) != len(names) or not all(names):
             raise InputError(f"drafters {', '.join(names) or 'none'}: give each once, with commas between")
@@ -118,10 +125,9 @@ class SessionConfig:
             raise InputError(f"concurrency {self.concurrency} exceeds max_num_seqs {self.engine.max_num_seqs}")
         if self.acceptance is not None:
             check_sampling(self.sampling)
-            if self.compare_plain:
+            if self.compare or self.ablate:
                 raise InputError(
-                    "a replay has no outputs to compare with plain decoding's; run it again with the policy "
-                    "autoregressive"
+                    "a replay has no outputs to compare; run it again with the other policy, such as autoregressive"
                 )
 
     @property
@@ -133,8 +139,8 @@ class SessionConfig:
 
 
 def asks_table(config: SessionConfig) -> bool:
-    """Whether the policy ever asks what a step costs: not where it never drafts."""
-    return parse(config.policy).budget.name != "autoregressive"
+    """Whether a policy of the run ever asks what a step costs: not where none ever drafts."""
+    return any(parse(policy).budget.name != "autoregressive" for policy in (config.policy, *config.compare))
 
 
 def open_cost(config: SessionConfig) -> CostTable:
@@ -176,13 +182,15 @@ def check_session(config: SessionConfig, prompts: Sequence[Prompt]) -> None:
     cost = open_cost(config)
     specs = _known_specs(config) if replay is None else replayed_specs(config, replay)
     if specs is None:
-        parse(config.policy)
+        for policy in (config.policy, *config.compare):
+            parse(policy)
         return
     check_what_ifs(config, specs)
     controller = session_controller(config, specs)
     slots = num_slots(config, controller, cost, len(prompts) or num_requests(config))
-    config.engine.check_lookahead(controller.max_depth, slots)
-    check_prices(controller, cost, slots, 0)
+    for decider in (controller, *(rival.controller for rival in rivals(config, specs))):
+        config.engine.check_lookahead(decider.max_depth, slots)
+        check_prices(decider, cost, slots, 0)
 
 
 def _check_weights(weights: Weights) -> None:

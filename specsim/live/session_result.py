@@ -11,6 +11,7 @@ from specsim import metrics
 from specsim.live.engine import Engine
 from specsim.live.prompts import Prompt
 from specsim.live.requests import LiveRequest
+from specsim.live.session_compare import Part, Rival
 from specsim.live.session_drive import Drive, last_commit
 from specsim.metrics import Summary
 from specsim.telemetry import Run
@@ -18,7 +19,7 @@ from specsim.telemetry import Run
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where an output first differs from plain decoding's.
+    """Where an output first differs from that under another policy.
 
     request_id   of the first request that differs
     position     of its first token that differs, from 0
@@ -31,16 +32,20 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainDecoding:
-    """The same prompts decoded without drafts, in the same process.
+class Comparison:
+    """The same requests under another policy, in the same process afterwards.
 
+    part         what that policy leaves out of the session's own
+    label        what tables call it
     run          what it left behind
     summary      its metrics
     speedup      token throughput of the session over that of this run
     compared     requests whose outputs were compared: none where tokens are drawn, whose luck differs
-    difference   where outputs differ (None: nowhere, or none was compared)
+    difference   where the session's outputs differ from these (None: nowhere, or none was compared)
     """
 
+    part: Part
+    label: str
     run: Run
     summary: Summary
     speedup: float
@@ -56,7 +61,8 @@ class SessionResult:
     summary      its metrics
     prompts      the prompts, by request_id
     requests     what was submitted, by request_id
-    plain        plain decoding of the same prompts (None: not asked for, or interrupted)
+    comparisons  the same requests under other policies, in the order of their runs
+    left_out     policies that were to be compared, for which no time was left
     interrupted  whether it was stopped before its end
     replayed     `acceptance replayed from TRACE`, where tokens are fillers (empty: outputs are the target's own)
     """
@@ -65,9 +71,15 @@ class SessionResult:
     summary: Summary
     prompts: tuple[Prompt, ...]
     requests: tuple[LiveRequest, ...]
-    plain: PlainDecoding | None
+    comparisons: tuple[Comparison, ...]
     interrupted: bool
     replayed: str = ""
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> Comparison | None:
+        """Plain decoding of the same requests (None: not asked for, or interrupted)."""
+        return next((other for other in self.comparisons if other.part == "plain"), None)
 
     @property
     def failed(self) -> tuple[LiveRequest, ...]:
@@ -135,13 +147,13 @@ def _notes(engine: Engine) -> tuple[str, ...]:
     return (*marks, *sorted(engine.cost.notes))
 
 
-def compare_outputs(ours: Sequence[LiveRequest], plain: Sequence[LiveRequest]) -> tuple[int, Difference | None]:
-    """Token by token, whether outputs are those of plain decoding.
+def compare_outputs(ours: Sequence[LiveRequest], others: Sequence[LiveRequest]) -> tuple[int, Difference | None]:
+    """Token by token, whether outputs are the same under two policies.
 
-    ours, plain  the same requests of both runs, in order
-    returns      requests that finished in both, and where they first differ
+    ours, others  the same requests of both runs, in order
+    returns       requests that finished in both, and where they first differ
     """
-    pairs = [(a, b) for a, b in zip(ours, plain, strict=True) if a.status == b.status == "finished"]
+    pairs = [(a, b) for a, b in zip(ours, others, strict=True) if a.status == b.status == "finished"]
     apart = [(a, b) for a, b in pairs if a.token_ids != b.token_ids]
     if not apart:
         return len(pairs), None
@@ -151,17 +163,17 @@ def compare_outputs(ours: Sequence[LiveRequest], plain: Sequence[LiveRequest]) -
     return len(pairs), Difference(a.request_id, position, len(apart))
 
 
-def plain_decoding(session: Drive, plain: Drive, summary: Summary, seed: int) -> PlainDecoding:
-    """Put a session beside plain decoding of the same prompts.
+def comparison(rival: Rival, session: Drive, other: Drive, summary: Summary, seed: int) -> Comparison:
+    """Put a session beside the same requests under another policy.
 
+    rival    whose run it is
     session  the session's drive
-    plain    the other's
+    other    the rival's
     summary  the session's metrics
     """
-    run = finished_run(plain, seed)
+    run = finished_run(other, seed)
     own = metrics.summarize(run)
     greedy = session.params.temperature == 0
-    compared, difference = compare_outputs(session.requests, plain.requests) if greedy else (0, None)
-    return PlainDecoding(
-        run, own, metrics.speedup(summary.token_throughput, own.token_throughput), compared, difference
-    )
+    compared, difference = compare_outputs(session.requests, other.requests) if greedy else (0, None)
+    speedup = metrics.speedup(summary.token_throughput, own.token_throughput)
+    return Comparison(rival.part, rival.label, run, own, speedup, compared, difference)

@@ -12,6 +12,7 @@ from specsim.live.drafters.batch import LiveDrafter
 from specsim.live.engine import Engine
 from specsim.live.sampling import SamplingParams
 from specsim.policies.build import build_controller
+from specsim.policies.controller import Controller
 
 if TYPE_CHECKING:
     from specsim.live.session import LiveSession
@@ -28,7 +29,8 @@ def warm_up(session: LiveSession, drafters: Sequence[LiveDrafter]) -> None:
     session   that will run; its first prompt is decoded a little, and nothing is kept
     drafters  its arms
     """
-    drafting = drafters if session.controller.budget_policy.drafts else ()
+    controllers = _controllers(session)
+    drafting = drafters if any(controller.budget_policy.drafts for controller in controllers) else ()
     if session.setup.runner.buckets:
         _capture(session, drafting)
     _decode(session, session._plain_engine(), 1)
@@ -42,15 +44,21 @@ def _capture(session: LiveSession, drafters: Sequence[LiveDrafter]) -> None:
     Larger graphs come first, so that smaller ones find their memory to share.
     """
     runner, slots = session.setup.runner, session.engine_config.max_num_seqs
+    deepest = max(controller.max_depth for controller in _controllers(session))
     longest = min(max(len(job.token_ids) for job in session.jobs), session.engine_config.max_num_batched_tokens)
     for count in _halving(slots):
         # A full batch may meet prompts of many requests; a smaller one is that of the run's beginning or end.
-        most = None if count == slots else count * (1 + session.controller.max_depth) + longest
+        most = None if count == slots else count * (1 + deepest) + longest
         runner.capture(count, most)
     # A drafter captures its own passes when a batch first needs them: batches differ as they do in their bucket.
     for count in sorted({*(size for size in runner.buckets if size < slots), slots}, reverse=True):
         for drafter in drafters:
             _decode(session, _engine_of(session, drafter, drafter.spec.max_depth), count, CAPTURED_PROMPT)
+
+
+def _controllers(session: LiveSession) -> tuple[Controller, ...]:
+    """Whoever will decide: the session's own, and those that it is compared with."""
+    return (session.controller, *(rival.controller for rival in session.rivals))
 
 
 def _engine_of(session: LiveSession, drafter: LiveDrafter, depth: int) -> Engine:

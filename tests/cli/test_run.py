@@ -239,7 +239,7 @@ def result(model_folder, prompt_file):
     """A finished session, and what its table drew on a terminal of 80 columns."""
     prompts = read_prompts([prompt_file])[0].prompts
     config = SessionConfig(
-        weights=Weights(str(model_folder)), cost="cpu-smollm2", concurrency=3, depth=4, compare_plain=True,
+        weights=Weights(str(model_folder)), cost="cpu-smollm2", concurrency=3, depth=4, compare=("autoregressive",),
         sampling=SamplingParams(max_tokens=TOKENS),
     )  # fmt: skip
     session = LiveSession(config, prompts)
@@ -249,7 +249,7 @@ def result(model_folder, prompt_file):
     pictures = []
     shown.show = lambda force: pictures.append(shown._picture(80))
     with shown:
-        done = session.run(shown.on_chunk, shown.on_plain)
+        done = session.run(shown.on_chunk, shown.on_compared)
     return done, pictures
 
 
@@ -266,14 +266,14 @@ def test_the_table_has_a_line_a_running_request_and_one_for_all(result):
     assert len(lines) == 1 + 3 + 1
     assert re.search(r"^\d/9 done, \d+ tokens, [\d.,]+ tokens/s, [\d.]+ a step, by ngram$", lines[-1].rstrip())
     assert all(len(line) <= 80 for picture in pictures for line in drawn(picture))
-    assert any("without drafts: " in drawn(picture)[0] for picture in pictures)
+    assert any("the same prompts, autoregressive: " in drawn(picture)[0] for picture in pictures)
 
 
 def test_the_summary_says_where_outputs_differ_and_who_is_slower(result):
     done, _ = result
     apart = replace(done.plain, speedup=0.5, difference=Difference(3, 17, 2))
     screen = Console(file=io.StringIO(), width=80)
-    show_summary(replace(done, plain=apart), screen, "a model", None)
+    show_summary(replace(done, comparisons=(apart,)), screen, "a model", None)
     text = screen.file.getvalue()
     assert "0.50×  slower than autoregressive" in text
     assert (

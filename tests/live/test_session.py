@@ -63,7 +63,7 @@ def config(model_folder):
 def test_a_session_s_outputs_are_plain_decoding_s_and_its_numbers_are_those_of_its_outputs(
     config, prompts, target, plain_outputs
 ):
-    session = LiveSession(config(compare_plain=True, concurrency=3), prompts, target=target)
+    session = LiveSession(config(compare=("autoregressive",), concurrency=3), prompts, target=target)
     result = session.run()
     outputs = [request.token_ids for request in result.requests]
     assert outputs == plain_outputs
@@ -131,7 +131,7 @@ def test_poisson_arrivals_come_at_their_rate_and_are_those_of_their_seed():
 
 
 def test_a_stopped_session_keeps_what_is_finished_and_says_what_is_not(config, prompts, target):
-    session = LiveSession(config(concurrency=1, compare_plain=True), prompts, target=target)
+    session = LiveSession(config(concurrency=1, compare=("autoregressive",)), prompts, target=target)
     reasons = {}
 
     def on_chunk(chunk):
@@ -173,7 +173,7 @@ def test_drawn_tokens_are_those_of_the_seed_and_are_not_compared(config, prompts
             assert (result.plain.compared, result.plain.difference) == (0, None)
         return [request.token_ids for request in result.requests]
 
-    first = outputs(1, policy="autoregressive", compare_plain=True)
+    first = outputs(1, policy="autoregressive", compare=("autoregressive",))
     assert outputs(1, policy="autoregressive", concurrency=2) == first
     assert outputs(2, policy="autoregressive") != first
 
@@ -222,7 +222,7 @@ def test_a_request_whose_law_holds_nan_fails_alone(config, prompts, make_target,
     sound = plain_outputs
     assert not any(letter in tokens for index, tokens in enumerate(sound) if index not in with_seven)
     broken.model.get_input_embeddings().weight.data[letter] = float("nan")
-    result = LiveSession(config(compare_plain=True), prompts, target=broken).run()
+    result = LiveSession(config(compare=("autoregressive",)), prompts, target=broken).run()
     assert [request.request_id for request in result.failed] == with_seven
     assert f"request {with_seven[0]}: the law at output position 0 holds NaN" in result.failed[0].error
     others = [index for index in range(len(prompts)) if index not in with_seven]

@@ -162,7 +162,7 @@ def test_made_up_and_shipped_traces_are_found_by_name():
         ({"sampling": SamplingParams(temperature=0.5)}, "temperature is 0.5: a replay's tokens are fillers"),
         ({"sampling": SamplingParams(max_tokens=9)}, "max_tokens is 9"),
         ({"sampling": SamplingParams(stop=("a",))}, "stop is"),
-        ({"compare_plain": True}, "run it again with the policy autoregressive"),
+        ({"compare": ("autoregressive",)}, "run it again with the other policy, such as autoregressive"),
         (
             {"drafters": ("steady", "wild")},
             "drafter 'wild': the trace synthetic-small has no such drafter; it has steady",
