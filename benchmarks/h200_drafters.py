@@ -35,6 +35,7 @@ from drafter_peers import LOOKUP_TOKENS, FlashspecApart, by_transformers, timed
 from drafter_run import DCUT, Arms, Device, Measured, open_device
 from drafter_world import TINY, Scale, World, drafter_folders, load, random_drafters
 from h200_overhead import between_kernels, waiting
+from h200_profile import steps_of
 from replay_run import Report, command, integers
 
 from specsim.cost import CostTable
@@ -53,7 +54,7 @@ UCB1, THOMPSON = "@ucb1:reward=throughput", "@thompson_gaussian"
 LONGEST_RUN = 8.0
 """Seconds after which a run ends, whatever has finished."""
 
-TABLE_SHARE, CELLS_SHARE, PEER_SHARE = 0.3, 0.9, 0.06
+TABLE_SHARE, CELLS_SHARE, PEER_SHARE = 0.3, 0.92, 0.06
 """Parts of the time: the cost table's rounds at most; when the last run begins; each peer at most."""
 
 POLL_SECONDS = 0.1
@@ -182,6 +183,7 @@ def table_of(world: World, arguments: Namespace, report: Report, begun: float) -
         versions=versions(),
         table=table.name,
         table_cells=len(table.cells),
+        table_steps=steps_of(table),
         table_seconds=round(time.perf_counter() - started, 1),
     )
     print(f"cost table {table.name}: {len(table.cells)} cells, {report.found['table_seconds']} s", flush=True)

@@ -43,6 +43,8 @@ def merged(file: str, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 raise ValueError(f"{file}: {name} is {found[name]!r} in one part and {value!r} in another")
             elif name in JOINED:
                 found[name] = [*found[name], *value]
+            elif name == "date":
+                found[name] = max(found[name], value)
             elif name == "tables":
                 found[name] = found[name] | value
             elif name == "parity":

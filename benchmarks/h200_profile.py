@@ -57,31 +57,42 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
         table.save(folder)
         took = {"load_seconds": loaded - started, "profile_seconds": time.perf_counter() - loaded}
-        tables[name] = {"folder": folder.name} | {k: round(v, 1) for k, v in took.items()} | summary(table, scale)
+        facts = {"folder": folder.name, "date": report.found["date"]} | {k: round(v, 1) for k, v in took.items()}
+        tables[name] = facts | summary(table)
         report.add(tables=tables)
         print(f"{name}: {tables[name]}", flush=True)
         del target  # the next one needs its memory
     return report.found
 
 
-def summary(table: CostTable, scale: Scale) -> dict[str, Any]:
-    """A table's size, and its plain and deepest steps in milliseconds at the smallest context."""
-    verify = [cell for cell in table.cells if cell.phase == "verify" and cell.context == scale.contexts[0]]
-    steps = {}
-    for batch in scale.batches:
-        own = sorted((cell.tokens or 0, cell.seconds) for cell in verify if cell.batch == batch)
-        host = table.phases(None, batch, 0, 0, scale.contexts[0]).host
-        steps[str(batch)] = {
+def steps_of(table: CostTable) -> dict[str, dict[str, float]]:
+    """A table's plain and deepest pass, and the host's share of a plain step, in milliseconds by batch.
+
+    All at the smallest context.
+    """
+    verify = [cell for cell in table.cells if cell.phase == "verify"]
+    context = min(cell.context or 0 for cell in verify)
+    found = {}
+    for batch in sorted({cell.batch or 0 for cell in verify}):
+        here = [cell for cell in verify if (cell.batch, cell.context) == (batch, context)]
+        own = sorted((cell.tokens or 0, cell.seconds) for cell in here)
+        host = table.phases(None, batch, 0, 0, context).host
+        found[str(batch)] = {
             "plain_ms": round(own[0][1] * 1e3, 3),
             "deepest_ms": round(own[-1][1] * 1e3, 3),
             "host_ms": round(host * 1e3, 3),
         }
+    return found
+
+
+def summary(table: CostTable) -> dict[str, Any]:
+    """A table's size and its steps."""
     samples = [cell.num_samples or 0 for cell in table.cells]
     return {
         "cells": len(table.cells),
         "fewest_samples": min(samples),
         "buckets": list(table.meta.capture_sizes),
-        "steps": steps,
+        "steps": steps_of(table),
         "hardware": table.meta.hardware,
         "versions": table.meta.versions,
     }

@@ -7,6 +7,7 @@ through the target's first layers takes.
 from __future__ import annotations
 
 import argparse
+import datetime
 import gc
 import json
 import os
@@ -175,7 +176,8 @@ class Report:
     def of(cls, arguments: argparse.Namespace) -> Report:
         """The report of a script that was given `--minutes`."""
         file = arguments.out / f"{Path(sys.argv[0]).stem}.json"
-        return cls(file, time.perf_counter() + arguments.minutes * 60.0, {"tiny": arguments.tiny})
+        found = {"tiny": arguments.tiny, "date": datetime.date.today().isoformat()}
+        return cls(file, time.perf_counter() + arguments.minutes * 60.0, found)
 
     def add(self, **more: Any) -> None:
         """Write down something more."""

@@ -94,7 +94,7 @@ def test_a_table_that_somebody_else_measures_is_waited_for(on_h200, tmp_path):
     assert there["cells"][0]["policy"] == "autoregressive"
     everyone = ["eagle-general", "block-general", "ngram"]
     assert sorted(name for one in there["captures"] for name in one["drafters"]) == sorted(everyone)
-    assert list(there)[:3] == ["tiny", "captures", "peers"]  # what was done before the table was there
+    assert list(there)[:4] == ["tiny", "date", "captures", "peers"]  # what was done before the table was there
     in_vain = on_h200("--table", tmp_path / "nowhere", "--wait", "0.1", "--table-name", "other", "--minutes", "0.1")
     assert in_vain["table"] == "other"
 
