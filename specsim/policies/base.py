@@ -29,7 +29,11 @@ class DrafterPolicy(Protocol):
         ...
 
     def update(self, arm: int, outcome: Outcome) -> None:
-        """Learn from one step drafted by `arm`; steps that drafted nothing (depth 0) are not reported."""
+        """Learn from one step drafted by `arm`.
+
+        Steps that drafted nothing (depth 0) are not reported, but where the budget policy chose that depth for this
+        very arm (it says so by an attribute `depth_by_drafter`): then a plain step is what pulling the arm brings.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:

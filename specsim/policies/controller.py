@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -70,6 +71,8 @@ class Controller:
         if live:
             self._check_live()
         self._check_mixing()
+        self.depth_by_drafter: bool = budget_policy.drafts and getattr(budget_policy, "depth_by_drafter", False)
+        self._resting: np.ndarray | None = None  # arms of a plain step's requests, where they have different ones
         self.lossy_reason: str | None = None
         if budget_policy.drafts:
             self._check_depth()
@@ -116,8 +119,9 @@ class Controller:
         arms = np.array(self.drafter_policy.pull_each(context, context.rng), dtype=np.int64)
         pulled = np.bincount(arms, minlength=len(self.drafters))
         depth = max(self._depth(context, arm) for arm in np.flatnonzero(pulled).tolist())
-        different = np.count_nonzero(pulled) > 1 and depth > 0
-        return Order(arm=int(pulled.argmax()), depth=depth, arms=arms if different else None)
+        different = np.count_nonzero(pulled) > 1
+        self._resting = arms if different and depth == 0 else None
+        return Order(arm=int(pulled.argmax()), depth=depth, arms=arms if different and depth else None)
 
     def _depth(self, context: StepContext, arm: int) -> int:
         drafter = self.drafters[arm]
@@ -150,15 +154,21 @@ class Controller:
         return Plan(num_verify)
 
     def observe(self, outcome: Outcome) -> None:
-        """After acceptance: learn from what was verified, accepted and emitted, and what it cost."""
+        """After acceptance: learn from what was verified, accepted and emitted, and what it cost.
+
+        A plain step says something of an arm only where it was chosen for that arm: then it is what pulling it brings.
+        """
         self.budget_policy.observe(outcome)
+        if self._resting is not None and self.depth_by_drafter:
+            outcome = replace(outcome, order=replace(outcome.order, arms=self._resting))
         if outcome.order.arms is not None:
             for arm, own in by_arm(outcome, self.drafters):
                 self.calibrator.observe(own)
                 self.drafter_policy.update(arm, own)
             return
         self.calibrator.observe(outcome)
-        if outcome.order.depth > 0:
+        rested = outcome.order.depth == 0
+        if not rested or (self.depth_by_drafter and not self.full_information):
             self.drafter_policy.update(outcome.order.arm, outcome)
 
     def state_dict(self) -> dict[str, Any]:

@@ -72,6 +72,15 @@ def test_every_drafter_policy_pulls_again_what_it_pulled_live(target, tmp_path, 
     check(record(target, f"dcut@{arms}", tmp_path / "run"))
 
 
+DEPTHS_BY_GOODPUT = ("dcut:depth=goodput@ngram", "dcut:ratios=all,numerator=bonus,depth=goodput@ucb1:reward=throughput")
+
+
+@pytest.mark.parametrize("spec", DEPTHS_BY_GOODPUT)
+def test_a_depth_chosen_by_goodput_is_chosen_again(target, tmp_path, spec):
+    depths = {step.depth for step in check(record(target, spec, tmp_path / "run"))}
+    assert len(depths) > 1
+
+
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_every_calibrator_learns_again_what_it_learned_live(target, tmp_path, name):
     recorded = record(target, CALIBRATED[name], tmp_path / "run")

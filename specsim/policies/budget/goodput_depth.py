@@ -48,6 +48,7 @@ class GoodputDepth(VerifyAll, DepthOption):
     prior: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     timing: ClassVar[BudgetTiming] = "past"
+    depth_by_drafter: ClassVar[bool] = True
     memory: ClassVar[GoodputMemory]  # an attribute, not an option: it is no field
 
     def __post_init__(self) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from specsim.core import DrafterSpec, Outcome, StepContext
 from specsim.errors import InputError
 from specsim.policies.budget.depth_option import DepthOption
-from specsim.policies.parts import part
-from specsim.policies.yield_memory import YieldMemory
+from specsim.policies.drafting_past import DraftingPast
 
 
 def whole_or_goodput(value: Any) -> Any:
@@ -20,50 +18,6 @@ def whole_or_goodput(value: Any) -> Any:
     if isinstance(value, str) and value != "goodput" and not value.strip().lstrip("+-").isdigit():
         raise ValueError("allowed is a whole number of draft tokens, or goodput")
     return value
-
-
-class DraftingPast:
-    """What is remembered of each drafter, and whose step is under way.
-
-    asked  drafters of the step under way, in arm order: more than one where its requests have different ones
-    """
-
-    def __init__(self, alpha: float, prior: float) -> None:
-        self.alpha, self.prior = alpha, prior
-        self.asked: list[str] = []
-        self._step = -1
-        self._yields: dict[str, YieldMemory] = {}
-
-    def ask(self, step: int, drafter: str) -> YieldMemory:
-        """What a drafter brought that may draft in a step; of the step before, nothing more is expected."""
-        if step != self._step:
-            self._step, self.asked = step, []
-        if drafter not in self.asked:
-            self.asked.append(drafter)
-        return self.of(drafter)
-
-    def of(self, drafter: str) -> YieldMemory:
-        """What one drafter brought."""
-        if drafter not in self._yields:
-            self._yields[drafter] = YieldMemory(self.alpha, self.prior)
-        return self._yields[drafter]
-
-    def add(self, outcome: Outcome) -> None:
-        """Count a step for the drafters asked for it, each by its own requests."""
-        arms = outcome.order.arms
-        for drafter, arm in zip(self.asked, self.asked if arms is None else np.unique(arms).tolist(), strict=True):
-            self.of(drafter).add(outcome if arms is None else part(outcome, arms == arm))
-        self.asked = []
-
-    def state_dict(self) -> dict[str, Any]:
-        """Each drafter's, JSON-able."""
-        return {drafter: memory.state_dict() for drafter, memory in self._yields.items()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a `state_dict`."""
-        self._yields, self.asked = {}, []
-        for drafter, own in state.items():
-            self.of(drafter).load_state_dict(own)
 
 
 Depth = Annotated[Annotated[int, Field(ge=1)] | Literal["goodput"] | None, BeforeValidator(whole_or_goodput)]
@@ -76,25 +30,32 @@ class GoodputOption(DepthOption):
     goodput(d) = B (1 + g(1) + ... + g(d)) / seconds of a step that drafts d and verifies B (v(1) + ... + v(d))
 
     g(j) is the share of requests whose draft j was verified and accepted lately, v(j) of those whose draft j was
-    verified, both among steps drafted that deep: what the policy's own pruning, however uneven in the batch, made of
-    position j. A position that is not drafted any more forgets, see `YieldMemory`. Only earlier steps decide.
+    verified, both among steps drafted that deep: what the policy's own pruning, uneven as it is within a batch, made of
+    position j. Of a shallower depth it is taken to keep the same drafts, so far as there are any. A position that is
+    not drafted any more forgets, see `YieldMemory`. Only earlier steps decide, so this is exact for every draft law.
+
+    With a number, or None, `alpha`, `prior` and `risk` are of no account.
 
     depth  draft tokens a request (None: the drafter's `max_depth`), or `goodput`: that of the largest goodput, 0
            included and the least of equal ones, each drafter by its own past
-    alpha  with `depth=goodput`, what every step with a drafter takes off the weight of those before it
-    prior  with `depth=goodput`, chance assumed of a position before its first test, as strong as one test
+    alpha  what every step with a drafter takes off the weight of those before it
+    prior  share of drafts assumed to go on at a position that was not drafted yet, as strong as one request
+    risk   share of plain decoding's tokens that drafting may lose; a depth that could lose more than is left is not
+           drafted, see `DrafterPast`
 
-    Source: the depth is chosen as in SmartSpec / TurboSpec (arXiv 2406.14066); that pruning is counted is specsim's.
+    Source: the depth is chosen as in SmartSpec / TurboSpec (arXiv 2406.14066); that pruning and catching up are
+    counted, and what may be lost, are specsim's.
     """
 
     depth: Depth = None  # type: ignore[assignment]  # a word more than other policies take
-    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.01
     prior: Annotated[float, Field(ge=0, le=1)] = 1.0
+    risk: Annotated[float, Field(ge=0, le=1)] = 0.01
 
     drafting: ClassVar[DraftingPast]  # an attribute, not an option: it is no field
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "drafting", DraftingPast(self.alpha, self.prior))
+        object.__setattr__(self, "drafting", DraftingPast(self.alpha, self.prior, self.risk))
 
     @property
     def max_depth(self) -> int | None:
@@ -115,12 +76,7 @@ class GoodputOption(DepthOption):
             return super().draft_depth(context, drafter)
         if context.price is None:
             raise InputError("depth=goodput: this engine has no cost table to read seconds from; give a number")
-        most, batch = drafter.max_depth, context.batch
-        accepted, verified = self.drafting.ask(context.step, drafter.name).shares(most)
-        tokens = 1.0 + accepted
-        budgets = np.ceil(batch * verified).astype(np.int64)
-        seconds = [float(context.price(drafter, depth).seconds[budgets[depth]]) for depth in range(most + 1)]
-        return int(np.argmax(tokens / np.array(seconds)))
+        return self.drafting.depth(context, drafter)
 
     def observe(self, outcome: Outcome) -> None:
         """Learn what became of the drafts."""

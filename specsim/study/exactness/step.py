@@ -35,8 +35,9 @@ class Prices:
         return StepCost(seconds, lower_envelope(seconds))
 
     def of(self, drafter: DrafterSpec, depth: int) -> StepCost:
-        """What policies ask before drafting."""
-        return self.at(depth)
+        """What policies ask before drafting; what lies deeper than any draft of the step costs nothing more."""
+        cost = self.at(depth)
+        return replace(cost, seconds=np.pad(cost.seconds, (0, self.batch * depth + 1 - len(cost.seconds)), mode="edge"))
 
 
 def random_prices(rng: np.random.Generator, requests: Sequence[RequestLaws]) -> Prices:

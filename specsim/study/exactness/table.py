@@ -43,8 +43,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "batch_schedule": ("schedule=1:1/2:2",),
     "confidence_stop": ("threshold=.7", "threshold=.7,keep=true"),
     "specdec_pp": ("threshold=.3",),
-    "dcut": ("", "numerator=bonus,ratios=all"),
-    "slo_dcut": ("step_seconds=2.5,tpot_seconds=1.2",),
+    "dcut": ("", "numerator=bonus,ratios=all", "numerator=bonus,ratios=all,depth=goodput"),
+    "dcut_causal": ("", "depth=goodput"),
+    "slo_dcut": ("step_seconds=2.5,tpot_seconds=1.2", "step_seconds=2.5,depth=goodput"),
     "tetris": ("capacity=1",),
 }
 """Options with which a policy leaves drafts unverified at these sizes; the defaults where a policy is not named."""

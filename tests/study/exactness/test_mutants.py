@@ -1,4 +1,4 @@
-"""Mutants of accept and recover are found by the enumeration, each by itself."""
+"""Mutants of accept, recover and of when a depth is chosen are found by the enumeration, each by itself."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ import pytest
 
 from specsim.kernels import accept as acceptance
 from specsim.kernels import recover as recovery
+from specsim.policies.budget.dcut_causal import DCutCausal
 from specsim.study.exactness.table import combination, world
 
 ACCEPT, RECOVER, WEIGHTS = acceptance.accept, recovery.recover, recovery.recovery_weights
@@ -111,3 +112,20 @@ def test_accepting_at_uniform_zero_what_the_target_never_emits_is_found_though_i
 def test_a_certain_token_recovered_after_its_rejection_is_found(monkeypatch):
     monkeypatch.setattr(recovery, "recover", recovered_from_the_target)
     assert combination("fixed_depth", "point_mass", "parallel").finding == "contradiction"
+
+
+def depth_chosen_after_drafting(self, draft, confidence, cost):
+    """A plan that also cuts at the depth of the largest goodput, by what this step's drafts say."""
+    batch = len(confidence)
+    tokens = batch + np.concatenate([[0.0], np.cumprod(confidence, axis=1).sum(axis=0).cumsum()])
+    return np.minimum(PLAN(self, draft, confidence, cost), np.argmax(tokens / cost.seconds[::batch]))
+
+
+PLAN = DCutCausal.plan
+
+
+@pytest.mark.parametrize(("law", "finding"), [("sampled", "contradiction"), ("point_mass", "exact")])
+def test_a_depth_that_reads_the_drafts_it_cuts_is_found_where_drafts_are_drawn(monkeypatch, law, finding):
+    assert combination("dcut_causal:depth=goodput", law, "autoregressive", seeds=40).finding == "exact"
+    monkeypatch.setattr(DCutCausal, "plan", depth_chosen_after_drafting)
+    assert combination("dcut_causal:depth=goodput", law, "autoregressive", seeds=40).finding == finding
