@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specsim.cli.run_comparison import comparison_facts, comparison_lines, comparison_table, identity
+from specsim.report.sentences import gathered
 from specsim.report.wording import digits, percent, times
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ def _latency_rows(result: SessionResult) -> list[tuple[str, str, str]]:
 
 def _closing_lines(result: SessionResult, telemetry: Path | None) -> list[str]:
     lines = identity(result)
-    lines += [f"note: {note}" for note in result.run.notes if note != result.replayed]  # said above
+    notes = [note for note in result.run.notes if note != result.replayed]  # said above
+    lines += [f"note: {note}" for note in gathered(notes)]
     if telemetry is not None:
         lines.append(f"telemetry: {telemetry}  (check it: specsim parity {telemetry})")
     return lines

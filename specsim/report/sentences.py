@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 from specsim.report.grid import Grid
+
+DERIVED = re.compile(r"(.*\b(?:drafting by|switching to) )(\S+)( is derived from .*)", re.IGNORECASE)
+"""A note on one drafter's price, in front of its name, its name, and behind it."""
+
+
+def gathered(notes: list[str]) -> list[str]:
+    """Notes that differ in a drafter's name alone become one that names all, at the place of the first."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for note in notes:
+        found = DERIVED.fullmatch(note)
+        key = (note,) if found is None else (found[1], found[3])
+        names.setdefault(key, []).append("" if found is None else found[2])
+    return [key[0] + _listed(each) + key[1] if len(key) == 2 else key[0] for key, each in names.items()]
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def by_table(sentences: list[str], tables: tuple[str, ...], labels: tuple[str, ...]) -> dict[str, list[str]]:
@@ -37,6 +56,6 @@ def footnotes(grid: Grid, notes: list[str]) -> list[tuple[str, list[str]]]:
                 concerned.setdefault(note.rstrip("."), {})[row.policy] = None
     told = {note.rstrip(".").casefold() for note in notes}
     further = [(note, list(policies)) for note, policies in concerned.items() if note.casefold() not in told]
-    return [(note, []) for note in notes] + [
+    return [(note, []) for note in gathered(notes)] + [
         (f"{note}.", policies if len(policies) == 1 else []) for note, policies in further
     ]

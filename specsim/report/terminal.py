@@ -13,7 +13,7 @@ from rich.text import Text
 
 from specsim.report.grid import Grid, Load, Row, grids, is_baseline, policies_of, tables_of, words_of
 from specsim.report.labels import lines
-from specsim.report.sentences import by_table
+from specsim.report.sentences import by_table, gathered
 from specsim.report.wording import NOTHING, digits, half_width
 from specsim.study.result import StudyResult
 
@@ -41,7 +41,7 @@ def render(result: StudyResult, console: Console, report: Path | None = None) ->
             console.print(_table(grid, loads, console.width))
         _print_sentences(findings[grid.table], "", console)
     _print_legend(result, console)
-    _print_sentences(result.notes, "Notes", console)
+    _print_sentences(gathered(result.notes), "Notes", console)
     if report is not None:
         console.print()
         console.print(Text(f"Report: {report}"), soft_wrap=True)

@@ -1,7 +1,7 @@
 import dataclasses
 
 from specsim.report.grid import grids
-from specsim.report.sentences import by_table, footnotes
+from specsim.report.sentences import by_table, footnotes, gathered
 
 POLICIES = ("autoregressive", "dcut@exit28")
 
@@ -21,6 +21,28 @@ def test_of_two_tables_that_fit_the_longer_name_is_meant():
 
 def test_a_table_that_was_not_studied_keeps_its_name_in_the_sentence():
     assert by_table(["other: it wins."], ("h20",), POLICIES)[""] == ["other: it wins."]
+
+
+def test_notes_that_differ_in_a_drafter_s_name_become_one_at_the_first_one_s_place():
+    a_pass = "is derived from hint: 0.25 of a plain step a pass."
+    notes = [
+        f"h20: drafting by a {a_pass}",
+        "h20: what-if: drafting by b is priced as dflash.",
+        f"h20: drafting by c-1 {a_pass}",
+        "h20: drafting by d is derived from hint: 0.5 of a plain step a pass.",
+        f"cpu: drafting by a {a_pass}",
+        "h20: switching to a is derived from its hint.",
+        f"h20: drafting by e {a_pass}",
+    ]
+    assert gathered(notes) == [f"h20: drafting by a, c-1 and e {a_pass}", *notes[1:2], *notes[3:6]]
+    assert gathered([f"Drafting by a {a_pass}", f"Drafting by b {a_pass}"]) == [f"Drafting by a and b {a_pass}"]
+    assert gathered([]) == []
+
+
+def test_a_footnote_told_with_others_is_not_told_again(make_study):
+    notes = [f"Drafting by {name} is derived from hint: 0.25 of a plain step a pass." for name in "ab"]
+    cells = {"a@x": (notes[0].lower(),), "b@x": (notes[1].lower(),)}
+    assert footnotes(noted(make_study, cells), notes) == [(notes[0].replace("by a", "by a and b"), [])]
 
 
 def noted(make_study, notes):
