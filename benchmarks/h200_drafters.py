@@ -54,8 +54,11 @@ UCB1, THOMPSON = "@ucb1:reward=throughput", "@thompson_gaussian"
 LONGEST_RUN = 8.0
 """Seconds after which a run ends, whatever has finished."""
 
-TABLE_SHARE, CELLS_SHARE, PEER_SHARE = 0.3, 0.92, 0.06
+TABLE_SHARE, CELLS_SHARE, PEER_SHARE = 0.3, 0.92, 0.04
 """Parts of the time: the cost table's rounds at most; when the last run begins; each peer at most."""
+
+CAPTURES_SHARE, READY_SHARE = 0.55, 0.8
+"""Parts of the time in which a table may come: when captures ahead end; until when flashspec may compile."""
 
 POLL_SECONDS = 0.1
 
@@ -110,15 +113,14 @@ class Session:
         singles = [name for name in self.arguments.alone.split(",") if name in names]
         everyone, plain = drafting.arms(*names), self.plain.arms("ngram")
         yield plain, "autoregressive"
-        for place, name in enumerate(singles):
-            policies = (*FIXED, DCUT) if not place else (DCUT, *reversed(FIXED))
-            yield from ((drafting.arms(name), policy) for policy in policies)
-            if not place:
-                yield everyone, DCUT + UCB1
+        yield from ((drafting.arms(name), policy) for name in singles[:1] for policy in (*FIXED, DCUT))
+        yield everyone, DCUT + UCB1
+        yield from ((drafting.arms(name), DCUT) for name in singles[1:])
         yield from ((drafting.arms(name), GOODPUT) for name in singles[:1])
         yield everyone, GOODPUT + UCB1
+        yield from ((drafting.arms(name), FIXED[-1]) for name in singles[1:])
         yield everyone, DCUT + THOMPSON
-        yield from ((drafting.arms(name), GOODPUT) for name in singles[1:])
+        yield from ((drafting.arms(name), policy) for name in singles[1:] for policy in (GOODPUT, *FIXED[:-1]))
         yield drafting.arms("ngram"), DCUT
         yield from ((drafting.arms(name), policy) for policy in EXACT_FORMS for name in singles)
 
@@ -193,7 +195,7 @@ def table_of(world: World, arguments: Namespace, report: Report, begun: float) -
 def capture_ahead(session: Session) -> None:
     """Capture what the runs will need, the most wanted first, while the table is waited for."""
     for (arms, _), batch in product(session.plans(), session.world.scale.batches):
-        if time.perf_counter() > session.begun + session.arguments.wait - 3 * PEER_SHARE * session.seconds:
+        if time.perf_counter() > session.begun + session.arguments.wait * CAPTURES_SHARE:
             return
         session.capture(arms, batch)
 
@@ -210,8 +212,9 @@ def measure(session: Session, table: CostTable) -> list[Measured]:
         try:
             session.capture(arms, batch)
             run = arms.measure(policy, batch, table, session.runs / f"{len(measured)}", LONGEST_RUN)
-        except InputError as error:  # a drafter that does not go so deep costs the others nothing
+        except (InputError, RuntimeError) as error:  # a run that cannot be costs the others nothing
             report.append("left_out", f"{label}: {error}")
+            print(f"{label}: {error}", flush=True)
             continue
         measured.append(run)
         report.append("cells", run.cell)
@@ -236,7 +239,7 @@ def peers(session: Session, flashspec: FlashspecApart) -> None:
     jobs = peer_jobs(session.world, session.report)
     what = jobs["prompts"], jobs["limits"], jobs["seconds"]
     own = load(session.world.scale)  # the engine has replaced the attention of its own
-    waited = session.begun + session.arguments.wait
+    waited = session.begun + session.arguments.wait * READY_SHARE
     plans = {
         "transformers": lambda: timed(by_transformers(own, None), *what),
         "transformers, prompt lookup": lambda: timed(by_transformers(own, LOOKUP_TOKENS), *what),
@@ -245,7 +248,10 @@ def peers(session: Session, flashspec: FlashspecApart) -> None:
         ),
     }
     for name, run in plans.items():
-        found = run()
+        try:
+            found = run()
+        except Exception as error:  # noqa: BLE001  # whatever ails another library costs nothing but a line
+            found = {"error": f"{type(error).__name__}: {error}"}
         session.peers[name] = found.pop("outputs", [])
         session.report.append("peers", {"peer": name, "batch": 1} | found)
         print(session.report.found["peers"][-1], flush=True)

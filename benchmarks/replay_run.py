@@ -211,10 +211,13 @@ def integers(text: str) -> tuple[int, ...]:
     return values
 
 
-def measure_table(scale: Scale, target: LoadedModel, trace: SyntheticTrace, more: tuple[Any, ...] = ()) -> CostTable:
+def measure_table(
+    scale: Scale, target: LoadedModel, trace: SyntheticTrace, more: tuple[Any, ...] = (), name: str = ""
+) -> CostTable:
     """A cost table of a target whose block drafter is the stand-in.
 
     more    further drafters, see `profile`
+    name    the table's name (empty: made of the target's)
     """
 
     def block_drafter(setup: LiveSetup) -> ReplayedDrafter:
@@ -227,9 +230,9 @@ def measure_table(scale: Scale, target: LoadedModel, trace: SyntheticTrace, more
         depth=scale.depth,
         repeats=scale.repeats,
         time_budget=scale.time_budget,
-        name=f"{Path(target.name).stem}-{scale.device}",
+        name=name or f"{Path(target.name).stem}-{scale.device}",
         command=" ".join(sys.argv),
-        licence="CC0-1.0",
+        licence="Apache-2.0",
     )
     table = profile(target, [block_drafter, *more], options)
     gc.collect()  # the engines that were profiled refer to each other

@@ -39,6 +39,7 @@ OPTIONS = {
     "table": {"default": None},
     "smollm2": {"default": "smollm2-135m"},
     "quick": {"action": "store_true"},
+    "prefix": {"default": ""},
     "shapes": {"default": "llama-3-8b,smollm2-135m"},
     "batches": {"type": lambda text: tuple(map(int, text.split(","))), "default": None},
     "minutes": {"type": float, "default": 5.0},
@@ -69,7 +70,10 @@ def test_profiles_of_both_models_are_written_as_tables(run_script, tmp_path):
 
 
 def test_one_shape_may_be_profiled_alone(run_script, tmp_path):
-    result = run_script("h200_profile", "--out", tmp_path, "--shapes", "smollm2-135m", "--minutes", "0")
+    result = run_script(
+        "h200_profile", "--out", tmp_path, "--shapes", "smollm2-135m", "--minutes", "0", "--prefix", "a-"
+    )
+    assert CostTable.open(tmp_path / "smollm2-135m-float32").name == "a-smollm2-135m"
     assert set(result["tables"]) == {"smollm2-135m"}
     assert result["tables"]["smollm2-135m"]["fewest_samples"] == 1  # no time for more rounds than have to be
 

@@ -85,10 +85,33 @@ def test_every_run_is_taken_again_and_peers_decode_the_same(on_h200):
     assert "error" in result["peers"][2] or result["peers"][2]["tokens_per_second"] > 0
 
 
+def test_a_library_that_fails_and_a_run_that_fails_cost_the_others_nothing(script, tmp_path, capsys):
+    module = script("h200_drafters", "--tiny", "--out", tmp_path, "--alone", "eagle-general")
+    module.FIXED, module.EXACT_FORMS, module.TINY = (), (), module.TINY | {"batches": (1,)}
+    measure = module.Arms.measure
+
+    def fail(*_):
+        raise AttributeError("no such cache")
+
+    def fail_once(self, policy, *arguments):
+        if policy == DCUT:
+            raise RuntimeError("out of memory")
+        return measure(self, policy, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.Arms, "measure", fail_once)
+        patch.setattr(module, "by_transformers", fail)
+        assert sys.modules["replay_run"].command(module.main, "", **module.OPTIONS) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [peer["error"] for peer in result["peers"][:2]] == ["AttributeError: no such cache"] * 2
+    assert result["left_out"][0] == f"batch 1: {DCUT} with eagle-general: out of memory"
+    assert result["parity"]["runs"] == result["parity"]["taken_again"] == len(result["cells"]) == 5
+
+
 def test_a_table_that_somebody_else_measures_is_waited_for(on_h200, tmp_path):
     own = on_h200("--table-name", "mine", "--minutes", "0")
     assert (own["table"], own["table_cells"]) == ("mine", len(CostTable.open(tmp_path / "mine").cells))
-    there = on_h200("--table", tmp_path / "mine", "--wait", "60", "--table-name", "none", "--minutes", "1", fixed=())
+    there = on_h200("--table", tmp_path / "mine", "--wait", "60", "--table-name", "none", "--minutes", "1")
     assert there["table"] == "mine"
     assert not (tmp_path / "none").exists()
     assert there["cells"][0]["policy"] == "autoregressive"
