@@ -12,6 +12,8 @@ from specsim.errors import InputError
 from specsim.policies.budget.depth_option import DepthOption
 from specsim.policies.drafting_past import DraftingPast
 
+ALPHA, PRIOR, RISK = 0.01, 1.0, 0.01
+
 
 def whole_or_goodput(value: Any) -> Any:
     """A depth as written; what is neither a number nor the word is refused with both named."""
@@ -34,27 +36,29 @@ class GoodputOption(DepthOption):
     position j. Of a shallower depth it is taken to keep the same drafts, so far as there are any. A position that is
     not drafted any more forgets, see `YieldMemory`. Only earlier steps decide, so this is exact for every draft law.
 
-    With a number, or None, `alpha`, `prior` and `risk` are of no account.
-
     depth  draft tokens a request (None: the drafter's `max_depth`), or `goodput`: that of the largest goodput, 0
            included and the least of equal ones, each drafter by its own past
     alpha  what every step with a drafter takes off the weight of those before it
     prior  share of drafts assumed to go on at a position that was not drafted yet, as strong as one request
-    risk   share of plain decoding's tokens that drafting may lose; a depth that could lose more than is left is not
-           drafted, see `DrafterPast`
+    risk   share of plain decoding's tokens that drafting may lose; a depth that could lose more than is left of it is
+           not drafted, see `DrafterPast`
+
+    The last three are options of `depth=goodput` alone.
 
     Source: the depth is chosen as in SmartSpec / TurboSpec (arXiv 2406.14066); that pruning and catching up are
     counted, and what may be lost, are specsim's.
     """
 
     depth: Depth = None  # type: ignore[assignment]  # a word more than other policies take
-    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.01
-    prior: Annotated[float, Field(ge=0, le=1)] = 1.0
-    risk: Annotated[float, Field(ge=0, le=1)] = 0.01
+    alpha: Annotated[float, Field(gt=0, lt=1)] = ALPHA
+    prior: Annotated[float, Field(ge=0, le=1)] = PRIOR
+    risk: Annotated[float, Field(ge=0, le=1)] = RISK
 
     drafting: ClassVar[DraftingPast]  # an attribute, not an option: it is no field
 
     def __post_init__(self) -> None:
+        if self.depth != "goodput" and (self.alpha, self.prior, self.risk) != (ALPHA, PRIOR, RISK):
+            raise ValueError("alpha, prior and risk are options of depth=goodput")
         object.__setattr__(self, "drafting", DraftingPast(self.alpha, self.prior, self.risk))
 
     @property

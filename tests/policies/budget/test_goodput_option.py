@@ -130,7 +130,7 @@ def test_what_catching_up_took_is_expected_again_after_a_rest(loop):
     past = run.controller.budget_policy.drafting._of("draft")
     assert run.take(1, switch=3.0) == [1]
     assert past.catch_up == 3.0
-    assert run.take(1) == [0]  # four were tested and failed; the rest begins, and what it took is kept
+    assert run.take(3) == [0, 0, 0]  # four were tested and failed; while it rests, what it took is kept
     past.yields.counts *= 0.0
     past.credit = 3.4
     assert run.take(1) == [0]  # 3 to catch up and .5 to draft
@@ -311,6 +311,12 @@ def test_without_prices_there_is_no_goodput(drafter, context):
 def test_what_is_neither_a_number_nor_goodput_is_refused_naming_both(drafter, text):
     with pytest.raises(InputError, match="allowed is a whole number of draft tokens, or goodput"):
         build_controller(f"dcut:depth={text}", [drafter()])
+
+
+@pytest.mark.parametrize("text", ["dcut:alpha=.1", "dcut:depth=3,prior=.5", "slo_dcut:step_seconds=1,risk=.1"])
+def test_options_of_goodput_are_refused_where_the_depth_is_a_number(drafter, text):
+    with pytest.raises(InputError, match="alpha, prior and risk are options of depth=goodput"):
+        build_controller(text, [drafter()])
 
 
 @pytest.mark.parametrize("policy", ["dcut_lagged", "dspark", "fixed_ratio", "tetris"])
