@@ -36,7 +36,7 @@ def calibrate(
     were; "product" that of the chance to survive up to it, by which policies rank. Positions that were never
     tested are left out.
 
-    Example: specsim calibrate --trace smollm2-cpu --drafter ngram
+    Example: specsim calibrate --trace smollm2-drafters --drafter eagle-general
     """
     from specsim.core import SCORES
     from specsim.shipped import shipped_path

@@ -94,8 +94,8 @@ def compare(
     answer is a table of speedups over autoregressive decoding, and sentences that
     say who wins where.
 
-    Example: specsim compare --trace smollm2-cpu --cost cpu-smollm2
-    --policy fixed_depth:depth=7@ngram --policy dcut@ngram --batch 1,4,16
+    Example: specsim compare --trace smollm2-drafters --cost cpu-smollm2-drafters
+    --policy fixed_depth:depth=7@block-general --policy dcut@block-general
     """
     engine = options.given(
         max_num_seqs=max_num_seqs,

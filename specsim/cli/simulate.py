@@ -116,8 +116,8 @@ def simulate(
 ) -> None:
     """Simulate one policy on a recorded trace and a cost table.
 
-    Example: specsim simulate --trace smollm2-cpu --cost cpu-smollm2
-    --policy dcut@ngram --batch 8
+    Example: specsim simulate --trace smollm2-drafters
+    --cost cpu-smollm2-drafters --policy dcut@block-general --batch 8
     """
     from specsim import metrics
     from specsim.sim import ClosedLoop, EngineConfig

@@ -98,8 +98,8 @@ def tune(
     default is measured on requests that the tuning never saw, and called noise
     where it is none.
 
-    Example: specsim tune --trace smollm2-cpu --cost cpu-smollm2
-    --policy dcut@ngram --search depth --search numerator --save tuned.json
+    Example: specsim tune --trace smollm2-drafters --cost cpu-smollm2-drafters
+    --policy dcut@block-general --search depth --search numerator --save tuned.json
     """
     from specsim.policies.controller_file import SUFFIX, write_controller_file
     from specsim.report.tune_terminal import render_tuning
