@@ -1,5 +1,6 @@
 """`depth=goodput`: a depth settled before drafting by what drafting brought under the policy's own pruning."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -288,6 +289,15 @@ def test_a_plain_step_of_requests_with_different_arms_is_told_to_each(drafter, c
     states = controller.state_dict()["drafter_policy"]
     assert states["7"]["pulls"] == [1, 1]
     assert states["11"]["pulls"] == [1, 0]
+
+
+def test_credit_and_catching_up_move_with_the_state(loop):
+    run, again = (loop(max_depth=15, draft=0.4) for _ in range(2))
+    run.take(7, switch=2.5)
+    again.controller.load_state_dict(json.loads(json.dumps(run.controller.state_dict())))
+    before, after = (one.controller.budget_policy.drafting._of("draft") for one in (run, again))
+    assert (after.credit, after.catch_up) == (before.credit, before.catch_up)
+    assert before.catch_up == 2.5
 
 
 def test_a_learned_state_of_another_depth_is_refused(drafter):
