@@ -31,7 +31,11 @@ SPECS = {
     "confidence_stop": ["confidence_stop:score=drawn_prob,threshold=.5", "confidence_stop:score=drawn_prob,keep=true"],
     "specdec_pp": ["specdec_pp:score=drawn_prob,threshold=.6"],
     "adaspec": ["adaspec"],
-    "dcut": ["dcut", "dcut:ratios=all,include_zero=true,numerator=bonus"],
+    "dcut": [
+        "dcut",
+        "dcut:ratios=all,include_zero=true,numerator=bonus",
+        "dcut:ratios=all,numerator=bonus,depth=goodput,alpha=.3",
+    ],
     "dcut_causal": ["dcut_causal:score=drawn_prob"],
     "dcut_lagged": ["dcut_lagged:score=drawn_prob,start=optimistic"],
     "dspark": ["dspark:score=drawn_prob"],
