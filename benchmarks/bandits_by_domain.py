@@ -3,11 +3,15 @@
 The simulator plays a position-indexed trace in that order at the seconds of a cost table: drafting and switching are
 paid for. Each drafter policy is put beside the best fixed drafter (of all seeds together) and beside an oracle that
 knows each segment's best drafter and switches for nothing. A seed draws which requests of a domain come, and the
-policy's luck; all policies of a seed meet the same stream. Throughput is output tokens over seconds; intervals are
-90 % bootstrap intervals of the mean ratio over seeds.
+policy's luck; all policies of a seed meet the same requests. Throughput is output tokens over seconds, both of all
+seeds together; intervals are 90 % bootstrap intervals over seeds.
 
-    python benchmarks/bandits_by_domain.py [--trace smollm2-cpu] [--cost cpu-smollm2] [--batches 1,8] [--seeds 5]
-        [--segments 9] [--requests 12] [--budget dcut:ratios=all,numerator=bonus] [--out FILE] [--synthetic] [--tiny]
+Policies play with their own defaults and, apart, with options chosen on another trace, `--tune`, at the same batch.
+
+    python benchmarks/bandits_by_domain.py [--trace smollm2-domains] [--cost cpu-smollm2-drafters] [--batches 1,8]
+        [--seeds 5] [--segments 9] [--requests 8] [--arms all --arms eagle-chat,eagle-code,eagle-math,ngram]
+        [--budget dcut:ratios=all,numerator=bonus] [--recorded] [--tune smollm2-drafters-warm] [--out FILE]
+        [--synthetic] [--tiny]
 """
 
 from __future__ import annotations
@@ -18,121 +22,51 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields, replace
-from functools import cache
-from itertools import cycle, islice
+from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bandit_streams import Played, Study, arms_of, materials, play
 
-from specsim.core import Blocks, DrafterSpec
-from specsim.cost import CostTable
-from specsim.cost.examples import linear_table
-from specsim.policies.build import ARMS, build_controller
-from specsim.serving.engine_config import EngineConfig
-from specsim.shipped import shipped_path
-from specsim.sim.simulate import simulate
-from specsim.sim.workload import TraceArrivals
-from specsim.study.bootstrap import paired_interval
-from specsim.trace import Trace, TraceLike
-from specsim.trace.manifest import Manifest, TraceKind
-from specsim.trace.requests import Requests
-from specsim.trace.synthetic import SyntheticConfig, SyntheticDrafter, SyntheticTrace
+from specsim.errors import InputError
+from specsim.policies.build import ARMS
+from specsim.study.bootstrap import CONFIDENCE, GENERATOR_SEED, NUM_RESAMPLES
 
 DCUT = "dcut:ratios=all,numerator=bonus"
-
-ORDER_OF_DOMAINS = ("chat", "code", "math")
-"""Others follow as the trace names them."""
+PLAIN = "autoregressive"
 
 NO_POLICY = ("fixed_arm",)
 
 JUDGES = {"kl_ucb": "", "change_point": ":reward=throughput,base=thompson_gaussian"}
 """What policies judge by that are not content with `reward=throughput`: kl_ucb needs rewards in [0, 1]."""
 
-MORE = ("contextual:policy=ucb1/reward=throughput/c=0.5,scope=request", "ucb1:reward=throughput,c=0.1")
-"""Beside each policy with its own defaults, and `reward=throughput` where it has rewards to choose from."""
+CANDIDATES: dict[str, tuple[str, ...]] = {
+    "ucb1": tuple(f"ucb1:reward=throughput,c={c}" for c in (0.02, 0.05, 0.1, 0.2)),
+    "sliding_window_ucb": tuple(
+        f"sliding_window_ucb:reward=throughput,c={c},window={window}"
+        for c, window in product((0.05, 0.1), (100, 300, 1000))
+    ),
+    "thompson_gaussian": tuple(f"thompson_gaussian:sigma={sigma}" for sigma in (0.05, 0.1, 0.2)),
+    "discounted_thompson_gaussian": tuple(
+        f"discounted_thompson_gaussian:sigma={sigma},discount={discount}"
+        for sigma, discount in product((0.05, 0.1, 0.2), (0.98, 0.995))
+    ),
+    "change_point": tuple(
+        f"change_point:reward=throughput,base=thompson_gaussian,explore={explore}" for explore in (0.005, 0.02)
+    ),
+    "contextual": (
+        *(f"contextual:policy=ucb1/reward=throughput/c={c}" for c in (0.05, 0.1, 0.2)),
+        *(f"contextual:policy=ucb1/reward=throughput/c={c},scope=request" for c in (0.05, 0.1, 0.2)),
+        "contextual:policy=thompson_gaussian/sigma=0.1",
+        "contextual:policy=thompson_gaussian/sigma=0.1,scope=request",
+    ),
+}
+"""Options that are tried on the trace of `--tune`."""
 
-
-@dataclass(frozen=True)
-class InOrder:
-    """A trace whose requests come in a given order, some of them several times, all waiting from the start.
-
-    trace  whose
-    rows   [N] int64, its request at each place
-    """
-
-    trace: TraceLike
-    rows: np.ndarray
-
-    @property
-    def manifest(self) -> Manifest:
-        """See `TraceLike`."""
-        return self.trace.manifest
-
-    @property
-    def kind(self) -> TraceKind:
-        """See `TraceLike`."""
-        return self.trace.kind
-
-    @property
-    def drafters(self) -> tuple[DrafterSpec, ...]:
-        """See `TraceLike`."""
-        return self.trace.drafters
-
-    @property
-    def requests(self) -> Requests:
-        """The requests in their order."""
-        taken = self.trace.requests.take(self.rows)
-        return replace(taken, arrival_at=np.zeros(len(self.rows)))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def blocks(self, index: int, drafter: int) -> Blocks:
-        """See `TraceLike`."""
-        return self.trace.blocks(int(self.rows[index]), drafter)
-
-    def visits(self, index: int, drafter: int) -> tuple[np.ndarray, Blocks]:
-        """See `TraceLike`."""
-        return self.trace.visits(int(self.rows[index]), drafter)
-
-
-@dataclass(frozen=True)
-class Study:
-    """What is played.
-
-    trace, cost    names or folders; the trace `synthetic` is made up, with costs of its own
-    segments       in all
-    requests       of a segment
-    budget         what is verified, whoever drafts
-    """
-
-    trace: str
-    cost: str
-    segments: int
-    requests: int
-    budget: str
-
-
-@dataclass(frozen=True)
-class Played:
-    """One policy on one seed's stream.
-
-    tokens, seconds  in all
-    by_segment       [segments] float64, seconds in which each segment's tokens came, wherever they belong
-    shares           share of decode steps by drafter
-    """
-
-    tokens: int
-    seconds: float
-    by_segment: np.ndarray
-    shares: dict[str, float]
-
-    @property
-    def throughput(self) -> float:
-        """Output tokens a second."""
-        return self.tokens / self.seconds
+TUNING_SEED = 1000
+"""First seed of the streams that options are chosen on."""
 
 
 def policies() -> list[str]:
@@ -143,141 +77,132 @@ def policies() -> list[str]:
             options = {field.name for field in fields(kind)}
             judges = ":reward=throughput" if "reward" in options else ""
             found.append(name + JUDGES.get(name, judges))
-    return [*found, *MORE]
+    return found
 
 
-@cache
-def materials(study: Study) -> tuple[TraceLike, CostTable]:
-    """The trace and the cost table."""
-    if study.trace == "synthetic":
-        return made_up()
-    return Trace.open(shipped_path("trace", study.trace)), CostTable.open(study.cost, extrapolate=True)
+def ratio(own: Sequence[Played], other: Sequence[Played]) -> float:
+    """Throughput of all runs of one over that of all runs of the other."""
+    return throughput(own) / throughput(other)
 
 
-def made_up() -> tuple[TraceLike, CostTable]:
-    """Three made-up drafters of equal cost, each at home in one domain."""
-    home = {"chat": "one", "code": "two", "math": "three"}
-    drafters = tuple(
-        SyntheticDrafter(
-            name,
-            mean_acceptance_length=3.5,
-            domain_difficulty={domain: 0.6 if own == name else 1.6 for domain, own in home.items()},
-            max_depth=7,
-        )
-        for name in home.values()
-    )
-    config = SyntheticConfig(
-        "domains",
-        drafters,
-        96,
-        domains=dict.fromkeys(home, 1.0),
-        num_prompt_tokens=(32, 128),
-        num_output_tokens=(64, 192),
-    )
-    prices = dict.fromkeys(home.values(), 0.001)
-    return SyntheticTrace(config), linear_table(8e-3, 4e-5, (1, 2048), drafters=prices)
+def throughput(runs: Sequence[Played]) -> float:
+    """Tokens a second of all runs together."""
+    return sum(run.tokens for run in runs) / sum(run.seconds for run in runs)
 
 
-def stream(trace: TraceLike, study: Study, seed: int) -> np.ndarray:
-    """[segments * requests] int64, rows of the trace: domain after domain, requests of a domain in a random order."""
-    requests, rng = trace.requests, np.random.default_rng([seed, 77])
-    known = [name for name in (*ORDER_OF_DOMAINS, *requests.domains) if name in requests.domains]
-    names = list(dict.fromkeys(known))
-    own = {name: np.flatnonzero(requests.domain == requests.domains.index(name)) for name in names}
-    turns = {name: cycle(rng.permutation(rows).tolist()) for name, rows in own.items() if len(rows)}
-    order = islice(cycle(list(turns)), study.segments)
-    return np.array([row for name in order for row in islice(turns[name], study.requests)], np.int64)
+def interval(own: Sequence[Played], other: Sequence[Played]) -> tuple[float, float]:
+    """90 % bootstrap interval of `ratio` over seeds; seed by seed the tokens of both are the same."""
+    seconds = np.array([[run.seconds for run in own], [run.seconds for run in other]])
+    tokens = np.array([run.tokens for run in own])
+    drawn = np.random.default_rng(GENERATOR_SEED).integers(0, len(own), (NUM_RESAMPLES, len(own)))
+    mine, theirs = (tokens[drawn].sum(axis=1) / row[drawn].sum(axis=1) for row in seconds)
+    tail = (1.0 - CONFIDENCE) / 2.0
+    low, high = np.quantile(mine / theirs, (tail, 1.0 - tail))
+    return float(low), float(high)
 
 
-def play(study: Study, arms: str, batch: int, seed: int) -> Played:
-    """One policy, or one drafter by its name, on one seed's stream."""
-    trace, cost = materials(study)
-    ordered = InOrder(trace, stream(trace, study, seed))
-    controller = build_controller(f"{study.budget}@{arms}", trace.drafters)
-    engine = EngineConfig(max_num_seqs=batch)
-    run = simulate(ordered, cost, controller, engine, TraceArrivals(), seed=seed, record_steps=True)
-    assert run.steps is not None
-    names = [*(drafter.name for drafter in run.drafters), "plain"]
-    shares = dict(zip(names, (run.arm_steps / max(run.arm_steps.sum(), 1)).tolist(), strict=True))
-    return Played(
-        run.totals.num_emitted + run.totals.num_first, run.duration, segments(ordered, run.steps, study), shares
-    )
-
-
-def segments(trace: InOrder, steps: np.ndarray, study: Study) -> np.ndarray:
-    """[segments] float64 seconds of a run between the tokens that end one segment and the next.
-
-    Requests run side by side, so the last ones of a segment overlap with the first ones of the next. Counting the
-    stream's decoded tokens, whosesoever, splits every run of the stream at the same places.
-    """
-    decoded = trace.requests.num_output_tokens.reshape(study.segments, study.requests).sum(axis=1) - study.requests
-    ends = np.cumsum(decoded)
-    phases = [steps[name] for name in steps.dtype.names or () if name.endswith("_seconds")]
-    instants = np.concatenate([[0.0], steps["started_at"] + sum(phases)])
-    emitted = np.concatenate([[0], np.cumsum(steps["num_emitted"])])
-    step = np.searchsorted(emitted, ends)  # the first one after which so many are there
-    share = (ends - emitted[step - 1]) / (emitted[step] - emitted[step - 1])
-    last = instants[step - 1] + share * (instants[step] - instants[step - 1])
-    return np.diff(np.concatenate([[0.0], last]))
-
-
-def judged(runs: dict[str, list[Played]], drafters: Sequence[str]) -> dict[str, Any]:
+def judged(runs: dict[str, list[Played]], drafters: Sequence[str], tuned: Sequence[str] = ()) -> dict[str, Any]:
     """Policies beside the best fixed drafter and the oracle, at one batch.
 
     runs      of each policy and each drafter, by seed
     drafters  names of the fixed ones
+    tuned     policies whose options were chosen on another trace
+
+    Raises  ValueError where two runs of a seed have other tokens, and so other requests
     """
-    means = {name: float(np.mean([run.throughput for run in runs[name]])) for name in runs}
-    best = max(drafters, key=lambda name: means[name])
-    reference = np.array([run.throughput for run in runs[best]])
+    tokens = {tuple(run.tokens for run in played) for played in runs.values()}
+    if len(tokens) != 1:
+        raise ValueError("runs of a seed must serve the same requests")
+    best = max(drafters, key=lambda name: throughput(runs[name]))
+    reference = runs[best]
     fastest = [
         np.min([runs[name][seed].by_segment for name in drafters], axis=0).sum() for seed in range(len(reference))
     ]
-    oracle = np.array([run.tokens / seconds for run, seconds in zip(runs[best], fastest, strict=True)])
+    oracle = sum(run.tokens for run in reference) / float(sum(fastest))
     rows = {}
     for name, played in runs.items():
-        own = np.array([run.throughput for run in played])
-        low, high = paired_interval(own / reference)
-        shares = {arm: round(float(np.mean([run.shares[arm] for run in played])), 3) for arm in played[0].shares}
+        low, high = interval(played, reference)
         rows[name] = {
-            "tokens_per_second": round(means[name], 3),
-            "over_best_fixed": round(float((own / reference).mean()), 4),
+            "tokens_per_second": round(throughput(played), 3),
+            "over_best_fixed": round(ratio(played, reference), 4),
             "interval": [round(low, 4), round(high, 4)],
-            "over_oracle": round(float((own / oracle).mean()), 4),
+            "over_oracle": round(throughput(played) / oracle, 4),
             "verdict": "below the best fixed drafter" if high < 1 else "above it" if low > 1 else "no difference seen",
-            "shares": {arm: share for arm, share in shares.items() if share},
+            "kind": "fixed" if name in (*drafters, PLAIN) else "tuned" if name in tuned else "policy",
+            "shares": _means([run.shares for run in played]),
+            "phases": _means([run.phases for run in played]),
         }
-    below = [name for name, row in rows.items() if name not in drafters and row["interval"][1] < 1]
     return {
         "best_fixed": best,
-        "oracle_over_best_fixed": round(float((oracle / reference).mean()), 4),
-        "below_the_best_fixed": below,
+        "tokens": [run.tokens for run in reference],
+        "oracle_over_best_fixed": round(oracle / throughput(reference), 4),
+        "below_the_best_fixed": [
+            name for name, row in rows.items() if row["kind"] != "fixed" and row["interval"][1] < 1
+        ],
         "policies": rows,
     }
 
 
-def table(batch: str, found: dict[str, Any]) -> str:
-    """One batch's findings as text."""
-    lines = [
-        f"batch {batch}: best fixed drafter {found['best_fixed']}, oracle {found['oracle_over_best_fixed']:.3f} of it"
-    ]
-    for name, row in sorted(found["policies"].items(), key=lambda item: -item[1]["over_best_fixed"]):
+def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Means of shares by name, those that are nothing left out."""
+    means = {name: round(float(np.mean([own[name] for own in found])), 3) for name in found[0]}
+    return {name: share for name, share in means.items() if share}
+
+
+def table(cell: dict[str, Any]) -> str:
+    """One cell's findings as text."""
+    arms, over = ", ".join(cell["arms"]), cell["oracle_over_best_fixed"]
+    head = f"batch {cell['batch']}, {cell['budget']}, of {arms}: best fixed drafter {cell['best_fixed']}"
+    lines = [f"{head}, oracle {over:.3f} of it"]
+    for name, row in sorted(cell["policies"].items(), key=lambda item: -item[1]["over_best_fixed"]):
         low, high = row["interval"]
-        lines.append(f"  {name:62} {row['over_best_fixed']:6.3f} [{low:.3f}, {high:.3f}]  {row['verdict']}")
+        numbers = f"{row['over_best_fixed']:6.3f} [{low:.3f}, {high:.3f}]  {row['kind']:6}  {row['verdict']}"
+        lines.append(f"  {name:82} {numbers}")
     return "\n".join(lines)
+
+
+class Player:
+    """Plays runs, in processes where there are several.
+
+    jobs   processes
+    seeds  streams of each run
+    """
+
+    def __init__(self, jobs: int, seeds: int) -> None:
+        self._pool = ProcessPoolExecutor(jobs) if jobs > 1 else None
+        self.seeds = seeds
+
+    def runs(self, study: Study, names: Sequence[str], batch: int, first: int = 0) -> dict[str, list[Played]]:
+        """Runs of each policy by seed.
+
+        first  seed
+        """
+        keys = [(name, batch, seed) for name in names for seed in range(first, first + self.seeds)]
+        mapped = map if self._pool is None else self._pool.map
+        found = list(mapped(play, [study] * len(keys), *zip(*keys, strict=True)))
+        return {name: found[place * self.seeds : (place + 1) * self.seeds] for place, name in enumerate(names)}
+
+    def tuned(self, study: Study, batch: int) -> list[str]:
+        """Of each policy with candidates, the options of the largest throughput on streams of a trace."""
+        names = [name for candidates in CANDIDATES.values() for name in candidates]
+        runs = self.runs(study, names, batch, TUNING_SEED)
+        return [max(own, key=lambda name: throughput(runs[name])) for own in CANDIDATES.values()]
 
 
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trace", default="smollm2-cpu", help="folder or shipped name of a position-indexed trace")
-    parser.add_argument("--cost", default="cpu-smollm2", help="folder or shipped name of a cost table")
+    parser.add_argument("--trace", default="smollm2-domains", help="folder or shipped name of a position-indexed trace")
+    parser.add_argument("--cost", default="cpu-smollm2-drafters", help="folder or shipped name of a cost table")
     parser.add_argument("--synthetic", action="store_true", help="a made-up trace and table instead")
     parser.add_argument("--batches", default="1,8", help="requests at a time, with commas between")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--segments", type=int, default=9)
-    parser.add_argument("--requests", type=int, default=12, help="of a segment")
-    parser.add_argument("--budget", default=DCUT, help="what is verified, whoever drafts")
+    parser.add_argument("--requests", type=int, default=8, help="of a segment")
+    parser.add_argument("--arms", action="append", help="drafters to choose among, or all; once for each set")
+    parser.add_argument("--budget", action="append", help="what is verified, whoever drafts; once for each")
+    parser.add_argument("--recorded", action="store_true", help="requests in the trace's own order")
+    parser.add_argument("--tune", help="trace on whose shuffled streams options are chosen")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--out", type=Path, default=None, help="file to write the result to")
     parser.add_argument("--tiny", action="store_true", help="two seeds of a short stream, to try the script out")
@@ -288,37 +213,44 @@ def options() -> argparse.Namespace:
     return arguments
 
 
-def main() -> int:
-    """Play, judge, and print one JSON object as the last line."""
-    arguments = options()
+def studied(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Play all cells, and print each."""
     trace = "synthetic" if arguments.synthetic else arguments.trace
-    study = Study(trace, arguments.cost, arguments.segments, arguments.requests, arguments.budget)
-    drafters = [drafter.name for drafter in materials(study)[0].drafters]
-    names, seeds = [*drafters, *policies()], range(arguments.seeds)
-    batches = [int(batch) for batch in arguments.batches.split(",")]
-    keys = [(name, batch, seed) for batch in batches for name in names for seed in seeds]
-    if arguments.jobs > 1:
-        with ProcessPoolExecutor(arguments.jobs) as pool:
-            found = list(pool.map(play, [study] * len(keys), *zip(*keys, strict=True), chunksize=2))
-    else:
-        found = [play(study, *key) for key in keys]
-    played = dict(zip(keys, found, strict=True))
-    by_batch = {}
-    for batch in batches:
-        runs = {name: [played[name, batch, seed] for seed in seeds] for name in names}
-        by_batch[str(batch)] = judged(runs, drafters)
-        print(table(str(batch), by_batch[str(batch)]), flush=True)
-    result = {
+    player, cells = Player(arguments.jobs, arguments.seeds), []
+    sizes = (arguments.segments, arguments.requests)
+    for arms, budget in product(arguments.arms or ["all"], arguments.budget or [DCUT]):
+        chosen = () if arms == "all" else tuple(arms.split(","))
+        study = Study(trace, arguments.cost, *sizes, budget, chosen, arguments.recorded)
+        known = materials(study)[0].drafters
+        names = [known[arm].name for arm in arms_of(materials(study)[0], study)]
+        for batch in map(int, arguments.batches.split(",")):
+            apart = replace(study, trace=arguments.tune or trace, recorded=False)
+            tuned = player.tuned(apart, batch) if arguments.tune else []
+            played = list(dict.fromkeys([*names, PLAIN, *policies(), *tuned]))
+            found = judged(player.runs(study, played, batch), names, tuned)
+            cells.append({"arms": names, "budget": budget, "batch": batch} | found)
+            print(table(cells[-1]), flush=True)
+    return {
         "tiny": arguments.tiny,
         "trace": Path(trace).name,
         "cost": materials(study)[1].name,
-        "drafters": drafters,
-        "segments": study.segments,
-        "requests_a_segment": study.requests,
+        "segments": sizes[0],
+        "requests_a_segment": sizes[1],
+        "order": "recorded" if arguments.recorded else "shuffled within each domain",
         "seeds": arguments.seeds,
-        "budget": study.budget,
-        "batches": by_batch,
+        "tuned_on": arguments.tune,
+        "cells": cells,
     }
+
+
+def main() -> int:
+    """Play, judge, and print one JSON object as the last line."""
+    arguments = options()
+    try:
+        result = studied(arguments)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -6,7 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from specsim.cost import CostTable
@@ -204,83 +203,3 @@ def test_rounds_on_a_cpu_take_the_same_steps(script, tmp_path, capsys):
 def test_a_drafter_that_is_not_there_is_named(script):
     with pytest.raises(InputError, match="eagle-of-nowhere"):
         script("cpu_drafters", "--tiny", "--alone", "eagle-of-nowhere").main()
-
-
-@pytest.fixture
-def bandits(script):
-    return script("bandits_by_domain", "--tiny", "--synthetic")
-
-
-def test_a_stream_goes_from_domain_to_domain(bandits):
-    trace, _ = bandits.made_up()
-    study = bandits.Study("synthetic", "", segments=5, requests=40, budget=DCUT)
-    rows = bandits.stream(trace, study, seed=3)
-    requests = bandits.InOrder(trace, rows).requests
-    named = [requests.domains[code] for code in requests.domain]
-    assert named == [name for name in ("chat", "code", "math", "chat", "code") for _ in range(40)]
-    assert (rows == bandits.stream(trace, study, seed=3)).all()
-    assert (rows != bandits.stream(trace, study, seed=4)).any()
-    chat = np.flatnonzero(trace.requests.domain == trace.requests.domains.index("chat"))
-    assert set(rows[:40]) == set(chat)  # each once before any comes again
-
-
-def test_the_simulator_serves_a_stream_in_its_order(bandits):
-    study = bandits.Study("synthetic", "", segments=3, requests=4, budget=DCUT)
-    trace, cost = bandits.materials(study)
-    ordered = bandits.InOrder(trace, bandits.stream(trace, study, 0))
-    controller = bandits.build_controller(f"{DCUT}@one", trace.drafters)
-    run = bandits.simulate(ordered, cost, controller, bandits.EngineConfig(max_num_seqs=1), bandits.TraceArrivals())
-    assert run.requests["index"].tolist() == list(range(12))
-    assert run.requests["num_output_tokens"].tolist() == ordered.requests.num_output_tokens.tolist()
-
-
-def test_segments_of_lone_requests_end_when_their_last_one_finishes(bandits):
-    study = bandits.Study("synthetic", "", segments=3, requests=4, budget=DCUT)
-    trace, cost = bandits.materials(study)
-    ordered = bandits.InOrder(trace, bandits.stream(trace, study, 0))
-    controller = bandits.build_controller(f"{DCUT}@one", trace.drafters)
-    limits, arrivals = bandits.EngineConfig(max_num_seqs=1), bandits.TraceArrivals()
-    run = bandits.simulate(ordered, cost, controller, limits, arrivals, record_steps=True)
-    ends = np.cumsum(bandits.segments(ordered, run.steps, study))
-    assert ends == pytest.approx(run.requests["finished_at"][3::4], rel=1e-9)
-
-
-def test_segments_of_lone_requests_end_with_their_last_token(bandits):
-    study = bandits.Study("synthetic", "", segments=3, requests=4, budget="fixed_depth:depth=4")
-    played = bandits.play(study, "two", batch=1, seed=0)
-    assert played.by_segment.sum() == pytest.approx(played.seconds, rel=1e-9)
-    assert played.by_segment.argmin() == 1  # the second segment is code, where drafter two is at home
-    assert played.shares["two"] == 1.0
-
-
-def test_drafters_at_home_in_different_domains_leave_room_for_a_choice(bandits, capsys):
-    assert bandits.main() == 0
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])["batches"]["2"]
-    rows = result["policies"]
-    assert result["oracle_over_best_fixed"] > 1.05
-    assert rows[result["best_fixed"]]["interval"] == [1.0, 1.0]
-    fixed = {name: rows[name]["tokens_per_second"] for name in ("one", "two", "three")}
-    assert result["best_fixed"] == max(fixed, key=fixed.get)
-    assert all(row["over_oracle"] < 1 for name, row in rows.items())
-    below = [name for name, row in rows.items() if row["verdict"] == "below the best fixed drafter"]
-    assert result["below_the_best_fixed"] == [name for name in below if name not in fixed]
-
-
-def test_every_drafter_policy_is_played(bandits):
-    from specsim.policies.build import ARMS
-
-    assert {name.split(":")[0] for name in bandits.policies()} == set(ARMS) - {"fixed_arm"}
-
-
-def test_a_policy_is_judged_by_its_interval_over_seeds(bandits):
-    def runs(*throughputs):
-        return [bandits.Played(100, 100 / speed, np.array([50 / speed] * 2), {"a": 1.0}) for speed in throughputs]
-
-    played = {"a": runs(10, 20), "b": runs(9, 18), "slow": runs(9, 19), "fast": runs(11, 21), "even": runs(11, 18)}
-    found = bandits.judged(played, ["a", "b"])
-    assert found["best_fixed"] == "a"
-    assert found["oracle_over_best_fixed"] == 1.0
-    assert found["below_the_best_fixed"] == ["slow"]
-    assert found["policies"]["slow"]["over_best_fixed"] == pytest.approx((0.9 + 0.95) / 2)
-    assert found["policies"]["fast"]["verdict"] == "above it"
-    assert found["policies"]["even"]["verdict"] == "no difference seen"
