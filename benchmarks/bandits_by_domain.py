@@ -6,7 +6,8 @@ knows each segment's best drafter and switches for nothing. A seed draws which r
 policy's luck; all policies of a seed meet the same requests. Throughput is output tokens over seconds, both of all
 seeds together; intervals are 90 % bootstrap intervals over seeds.
 
-Policies play with their own defaults and, apart, with options chosen on another trace, `--tune`, at the same batch.
+Policies play with their own defaults and, apart, with options chosen on another trace, `--tune`, for the same drafters
+and batch under the first budget.
 
     python benchmarks/bandits_by_domain.py [--trace smollm2-domains] [--cost cpu-smollm2-drafters] [--batches 1,8]
         [--seeds 5] [--segments 9] [--requests 8] [--arms all --arms eagle-chat,eagle-code,eagle-math,ngram]
@@ -43,30 +44,29 @@ JUDGES = {"kl_ucb": "", "change_point": ":reward=throughput,base=thompson_gaussi
 """What policies judge by that are not content with `reward=throughput`: kl_ucb needs rewards in [0, 1]."""
 
 CANDIDATES: dict[str, tuple[str, ...]] = {
-    "ucb1": tuple(f"ucb1:reward=throughput,c={c}" for c in (0.02, 0.05, 0.1, 0.2)),
+    "ucb1": tuple(f"ucb1:reward=throughput,c={c}" for c in (0.05, 0.1, 0.3, 0.6)),
     "sliding_window_ucb": tuple(
-        f"sliding_window_ucb:reward=throughput,c={c},window={window}"
-        for c, window in product((0.05, 0.1), (100, 300, 1000))
+        f"sliding_window_ucb:reward=throughput,c={c},window={window}" for c, window in product((0.1, 0.3), (100, 300))
     ),
-    "thompson_gaussian": tuple(f"thompson_gaussian:sigma={sigma}" for sigma in (0.05, 0.1, 0.2)),
+    "thompson_gaussian": tuple(f"thompson_gaussian:sigma={sigma}" for sigma in (0.1, 0.25, 1.0)),
     "discounted_thompson_gaussian": tuple(
         f"discounted_thompson_gaussian:sigma={sigma},discount={discount}"
-        for sigma, discount in product((0.05, 0.1, 0.2), (0.98, 0.995))
+        for sigma, discount in product((0.1, 0.25), (0.98, 0.995))
     ),
     "change_point": tuple(
-        f"change_point:reward=throughput,base=thompson_gaussian,explore={explore}" for explore in (0.005, 0.02)
+        f"change_point:reward=throughput,base=thompson_gaussian,explore={explore}" for explore in (0.005, 0.02, 0.1)
     ),
     "contextual": (
-        *(f"contextual:policy=ucb1/reward=throughput/c={c}" for c in (0.05, 0.1, 0.2)),
-        *(f"contextual:policy=ucb1/reward=throughput/c={c},scope=request" for c in (0.05, 0.1, 0.2)),
-        "contextual:policy=thompson_gaussian/sigma=0.1",
-        "contextual:policy=thompson_gaussian/sigma=0.1,scope=request",
+        *(f"contextual:policy=ucb1/reward=throughput/c={c}" for c in (0.1, 0.3, 1.0)),
+        *(f"contextual:policy=ucb1/reward=throughput/c={c},scope=request" for c in (0.1, 0.3, 1.0)),
+        "contextual:policy=thompson_gaussian/sigma=0.25",
+        "contextual:policy=thompson_gaussian/sigma=0.25,scope=request",
     ),
 }
-"""Options that are tried on the trace of `--tune`."""
+"""Options that are tried on the trace of `--tune`, beside those of `policies`."""
 
-TUNING_SEED = 1000
-"""First seed of the streams that options are chosen on."""
+TUNING_SEED, TUNING_SEEDS = 1000, 2
+"""First seed of the streams that options are chosen on, and how many of them."""
 
 
 def policies() -> list[str]:
@@ -78,6 +78,11 @@ def policies() -> list[str]:
             judges = ":reward=throughput" if "reward" in options else ""
             found.append(name + JUDGES.get(name, judges))
     return found
+
+
+def _defaults(family: str) -> list[str]:
+    """A policy with its own defaults."""
+    return [name for name in policies() if name.split(":")[0] == family]
 
 
 def ratio(own: Sequence[Played], other: Sequence[Played]) -> float:
@@ -128,7 +133,7 @@ def judged(runs: dict[str, list[Played]], drafters: Sequence[str], tuned: Sequen
             "interval": [round(low, 4), round(high, 4)],
             "over_oracle": round(throughput(played) / oracle, 4),
             "verdict": "below the best fixed drafter" if high < 1 else "above it" if low > 1 else "no difference seen",
-            "kind": "fixed" if name in (*drafters, PLAIN) else "tuned" if name in tuned else "policy",
+            "kind": "fixed" if name in (*drafters, PLAIN) else "policy" if name in policies() else "tuned",
             "shares": _means([run.shares for run in played]),
             "phases": _means([run.phases for run in played]),
         }
@@ -136,6 +141,7 @@ def judged(runs: dict[str, list[Played]], drafters: Sequence[str], tuned: Sequen
         "best_fixed": best,
         "tokens": [run.tokens for run in reference],
         "oracle_over_best_fixed": round(oracle / throughput(reference), 4),
+        "tuned": list(tuned),
         "below_the_best_fixed": [
             name for name, row in rows.items() if row["kind"] != "fixed" and row["interval"][1] < 1
         ],
@@ -171,22 +177,31 @@ class Player:
     def __init__(self, jobs: int, seeds: int) -> None:
         self._pool = ProcessPoolExecutor(jobs) if jobs > 1 else None
         self.seeds = seeds
+        self._tuned: dict[tuple[tuple[str, ...], int], list[str]] = {}
 
-    def runs(self, study: Study, names: Sequence[str], batch: int, first: int = 0) -> dict[str, list[Played]]:
+    def runs(
+        self, study: Study, names: Sequence[str], batch: int, seeds: range | None = None
+    ) -> dict[str, list[Played]]:
         """Runs of each policy by seed.
 
-        first  seed
+        seeds  of other streams than those that are judged
         """
-        keys = [(name, batch, seed) for name in names for seed in range(first, first + self.seeds)]
+        seeds = seeds or range(self.seeds)
+        keys = [(name, batch, seed) for name in names for seed in seeds]
         mapped = map if self._pool is None else self._pool.map
-        found = list(mapped(play, [study] * len(keys), *zip(*keys, strict=True)))
-        return {name: found[place * self.seeds : (place + 1) * self.seeds] for place, name in enumerate(names)}
+        found = iter(mapped(play, [study] * len(keys), *zip(*keys, strict=True)))
+        return {name: [next(found) for _ in seeds] for name in names}
 
     def tuned(self, study: Study, batch: int) -> list[str]:
         """Of each policy with candidates, the options of the largest throughput on streams of a trace."""
-        names = [name for candidates in CANDIDATES.values() for name in candidates]
-        runs = self.runs(study, names, batch, TUNING_SEED)
-        return [max(own, key=lambda name: throughput(runs[name])) for own in CANDIDATES.values()]
+        place = study.drafters, batch
+        if place not in self._tuned:
+            families = {name: (*own, *_defaults(name)) for name, own in CANDIDATES.items()}
+            names = [name for own in families.values() for name in own]
+            runs = self.runs(study, names, batch, range(TUNING_SEED, TUNING_SEED + TUNING_SEEDS))
+            best = [max(own, key=lambda name: throughput(runs[name])) for own in families.values()]
+            self._tuned[place] = best
+        return self._tuned[place]
 
 
 def options() -> argparse.Namespace:

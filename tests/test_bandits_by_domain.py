@@ -178,20 +178,23 @@ def test_options_are_chosen_on_streams_that_are_not_judged(bandits, streams, mon
     monkeypatch.setattr(sys, "argv", ["it", "--tiny", "--trace", "judged", "--tune", "other"])
     assert bandits.main() == 0
     (cell,) = json.loads(capsys.readouterr().out.splitlines()[-1])["cells"]
-    tuned = [name for name, row in cell["policies"].items() if row["kind"] == "tuned"]
-    assert "ucb1:reward=throughput,c=0.05" in tuned
-    assert len(tuned) == len(bandits.CANDIDATES)
+    assert "ucb1:reward=throughput,c=0.05" in cell["tuned"]
+    assert [name.split(":")[0] for name in cell["tuned"]] == list(bandits.CANDIDATES)
+    assert cell["policies"]["ucb1:reward=throughput,c=0.05"]["kind"] == "tuned"
+    assert cell["policies"]["ucb1:reward=throughput"]["kind"] == "policy"
+    assert any(name == "ucb1:reward=throughput" for trace, name, _ in played if trace == "other")
     assert {seed for trace, _, seed in played if trace == "other"} == {1000, 1001}
     assert {seed for trace, _, seed in played if trace == "judged"} == {0, 1}
 
 
-def test_a_policy_is_judged_by_its_interval_over_seeds(bandits, streams):
+def test_a_policy_is_judged_by_its_interval_over_seeds(bandits, streams, monkeypatch):
     def runs(*throughputs, tokens=100):
         return [
             streams.Played(tokens, tokens / speed, np.array([tokens / 2 / speed] * 2), {"a": 1.0}, {"draft": 1.0})
             for speed in throughputs
         ]
 
+    monkeypatch.setattr(bandits, "policies", lambda: ["slow", "fast", "even"])
     played = {"a": runs(10, 20), "b": runs(9, 18), "slow": runs(9, 19), "fast": runs(11, 21), "even": runs(11, 18)}
     found = bandits.judged(played, ["a", "b"])
     assert found["best_fixed"] == "a"
