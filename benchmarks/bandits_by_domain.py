@@ -11,7 +11,7 @@ and batch under the first budget.
 
     python benchmarks/bandits_by_domain.py [--trace smollm2-domains] [--cost cpu-smollm2-drafters] [--batches 1,8]
         [--seeds 5] [--segments 9] [--requests 8] [--arms all --arms eagle-chat,eagle-code,eagle-math,ngram]
-        [--budget dcut:ratios=all,numerator=bonus] [--recorded] [--tune smollm2-drafters-warm] [--out FILE]
+        [--budget dcut:ratios=all,numerator=bonus] [--recorded] [--tune smollm2-drafters-warm] [--out FILE [--keep]]
         [--synthetic] [--tiny]
 """
 
@@ -220,8 +220,11 @@ def options() -> argparse.Namespace:
     parser.add_argument("--tune", help="trace on whose shuffled streams options are chosen")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--out", type=Path, default=None, help="file to write the result to")
+    parser.add_argument("--keep", action="store_true", help="of the file, what other cost tables said")
     parser.add_argument("--tiny", action="store_true", help="two seeds of a short stream, to try the script out")
     arguments = parser.parse_args()
+    if arguments.keep and not (arguments.out and arguments.out.is_file()):
+        parser.error("--keep needs a file of --out that is there")
     if arguments.tiny:
         arguments.seeds, arguments.segments, arguments.requests, arguments.batches = 2, 3, 2, "2"
         arguments.jobs = 1
@@ -236,19 +239,18 @@ def studied(arguments: argparse.Namespace) -> dict[str, Any]:
     for arms, budget in product(arguments.arms or ["all"], arguments.budget or [DCUT]):
         chosen = () if arms == "all" else tuple(arms.split(","))
         study = Study(trace, arguments.cost, *sizes, budget, chosen, arguments.recorded)
-        known = materials(study)[0].drafters
-        names = [known[arm].name for arm in arms_of(materials(study)[0], study)]
+        recording, prices = materials(study)
+        names = [recording.drafters[arm].name for arm in arms_of(recording, study)]
         for batch in map(int, arguments.batches.split(",")):
             apart = replace(study, trace=arguments.tune or trace, recorded=False)
             tuned = player.tuned(apart, batch) if arguments.tune else []
             played = list(dict.fromkeys([*names, PLAIN, *policies(), *tuned]))
             found = judged(player.runs(study, played, batch), names, tuned)
-            cells.append({"arms": names, "budget": budget, "batch": batch} | found)
+            cells.append({"cost": prices.name, "arms": names, "budget": budget, "batch": batch} | found)
             print(table(cells[-1]), flush=True)
     return {
         "tiny": arguments.tiny,
         "trace": Path(trace).name,
-        "cost": materials(study)[1].name,
         "segments": sizes[0],
         "requests_a_segment": sizes[1],
         "order": "recorded" if arguments.recorded else "shuffled within each domain",
@@ -258,17 +260,43 @@ def studied(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def compact(result: dict[str, Any]) -> str:
+    """JSON with a line for each policy."""
+    text = json.dumps(result | {"cells": "@"}, indent=1)
+    cells = []
+    for cell in result["cells"]:
+        rows = ",\n".join(f"   {json.dumps(name)}: {json.dumps(row)}" for name, row in cell["policies"].items())
+        head = json.dumps(cell | {"policies": "@"})
+        cells.append("  " + head.replace('"@"', f"{{\n{rows}\n  }}"))
+    return text.replace('"@"', "[\n" + ",\n".join(cells) + "\n ]") + "\n"
+
+
+def kept(file: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """A result with the cells of other cost tables that a file holds before its own.
+
+    Raises  InputError where the file is of another study
+    """
+    before = json.loads(file.read_text())
+    for key in result:
+        if key != "cells" and before[key] != result[key]:
+            raise InputError(f"{file}: {key} is {before[key]}, here {result[key]}; --keep adds to the same study")
+    own = {cell["cost"] for cell in result["cells"]}
+    return result | {"cells": [*(cell for cell in before["cells"] if cell["cost"] not in own), *result["cells"]]}
+
+
 def main() -> int:
     """Play, judge, and print one JSON object as the last line."""
     arguments = options()
     try:
         result = studied(arguments)
+        if arguments.keep:
+            result = kept(arguments.out, result)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+        arguments.out.write_text(compact(result))
     print(json.dumps(result))
     return 0
 

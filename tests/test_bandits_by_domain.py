@@ -212,3 +212,23 @@ def test_a_drafter_that_is_not_there_is_one_line(bandits, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["it", "--tiny", "--synthetic", "--arms", "one,nobody"])
     assert bandits.main() == 2
     assert capsys.readouterr().err.splitlines() == ["drafter 'nobody': the trace has one, two, three"]
+
+
+def test_what_another_table_said_is_kept_and_another_study_is_not_mixed_in(bandits, monkeypatch, tmp_path, capsys):
+    file = tmp_path / "out.json"
+    base = ["it", "--tiny", "--synthetic", "--out", str(file)]
+    monkeypatch.setattr(sys, "argv", base)
+    assert bandits.main() == 0
+    first = json.loads(file.read_text())
+    assert first == json.loads(capsys.readouterr().out.splitlines()[-1])
+    other = first | {"cells": [first["cells"][0] | {"cost": "other"}, *first["cells"]]}
+    file.write_text(bandits.compact(other))
+    assert json.loads(file.read_text()) == other
+    monkeypatch.setattr(sys, "argv", [*base, "--keep"])
+    assert bandits.main() == 0
+    assert json.loads(file.read_text()) == other  # its own cells were played again, alike
+    monkeypatch.setattr(sys, "argv", [*base, "--keep", "--recorded"])
+    monkeypatch.setattr(bandits, "studied", lambda arguments: first | {"order": "recorded"})
+    assert bandits.main() == 2
+    assert "order is shuffled within each domain, here recorded" in capsys.readouterr().err
+    assert json.loads(file.read_text()) == other
