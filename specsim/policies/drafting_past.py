@@ -46,17 +46,24 @@ class DrafterPast:
         self.credit = FIRST_CREDIT
         self.catch_up = 0.0
 
-    def depth(self, asked: Asked, batch: int) -> int:
+    def depth(self, asked: Asked, batch: int, prunes_for_goodput: bool) -> int:
         """The depth of the largest goodput, the least of equal ones, among those that the credit covers.
 
-        A depth is covered when the credit outlasts a step in which nothing that it drafts is accepted.
+        A depth is covered when the credit outlasts a step in which nothing that it drafts is accepted. Where drafting
+        all the way makes the step longer by no more than `risk`, a policy that prunes for goodput gets it all: what
+        this step's scores say then is better than what the past says.
+
+        prunes_for_goodput  whether the policy leaves unverified what does not pay, all of it if need be
         """
         to_pay = self.catch_up if asked.rested else 0.0
         accepted, verified = self.yields.shares(len(asked.seconds) - 1)
         budgets = np.ceil(batch * verified).astype(np.int64).tolist()
         steps = np.array([asked.plain_steps(depth, budget) for depth, budget in enumerate(budgets)])
         covered = (steps - 1.0 + to_pay <= self.credit) | (np.arange(len(steps)) == 0)
-        return int(np.argmax(np.where(covered, (1.0 + accepted) / steps, 0.0)))
+        best = int(np.argmax(np.where(covered, (1.0 + accepted) / steps, 0.0)))
+        most, budget = len(steps) - 1, budgets[best]
+        free = asked.plain_steps(most, budget) <= (1.0 + self.risk) * asked.plain_steps(best, budget)
+        return most if prunes_for_goodput and free and covered[most] else best
 
     def add(self, outcome: Outcome, asked: Asked, batch: int) -> None:
         """Count one step; a plain one costs the credit nothing, whatever it took.
@@ -94,14 +101,14 @@ class DraftingPast:
         self._step = -1
         self._drafted: list[str] = []  # who drafted in the step before
 
-    def depth(self, context: StepContext, drafter: DrafterSpec) -> int:
+    def depth(self, context: StepContext, drafter: DrafterSpec, prunes_for_goodput: bool) -> int:
         """How deep a drafter should draft; `context.price` is there."""
         assert context.price is not None
         if context.step != self._step:
             self._step, self._asked = context.step, {}
         seconds = [context.price(drafter, depth).seconds for depth in range(drafter.max_depth + 1)]
         asked = self._asked[drafter.name] = Asked(seconds, drafter.name not in self._drafted)
-        return self._of(drafter.name).depth(asked, context.batch)
+        return self._of(drafter.name).depth(asked, context.batch, prunes_for_goodput)
 
     def add(self, outcome: Outcome) -> None:
         """Count a step for the drafters asked for it, each by its own requests."""

@@ -97,6 +97,11 @@ class DCut(GoodputOption, BestBudget):
 
     timing: ClassVar[BudgetTiming] = "argmax"
 
+    @property
+    def prunes_for_goodput(self) -> bool:
+        """Whether a plain step's token counts, and 0 is a candidate."""
+        return self.numerator == "bonus" and (self.ratios == "all" or self.include_zero)
+
     def plan(self, draft: Draft, confidence: Array, cost: StepCost) -> Array:
         """[B] int64, verified prefix length of each request; see `BudgetPolicy.plan`."""
         xp = namespace(confidence)

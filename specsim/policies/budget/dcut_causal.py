@@ -35,6 +35,11 @@ class DCutCausal(GoodputOption):
 
     timing: ClassVar[BudgetTiming] = "first_fall"
 
+    @property
+    def prunes_for_goodput(self) -> bool:
+        """Whether a plain step's token counts."""
+        return self.numerator == "bonus"
+
     def plan(self, draft: Draft, confidence: Array, cost: StepCost) -> Array:
         """[B] int64, verified prefix length of each request.
 

@@ -71,6 +71,11 @@ class GoodputOption(DepthOption):
         """Whether depth 0 is said of the drafter that was chosen, so that it is an observation of it."""
         return self.depth == "goodput"
 
+    @property
+    def prunes_for_goodput(self) -> bool:
+        """Whether its pruning leaves unverified what does not pay, all of it if need be."""
+        raise NotImplementedError
+
     def draft_depth(self, context: StepContext, drafter: DrafterSpec) -> int:
         """The option, the drafter's most, or the depth of the largest goodput.
 
@@ -80,7 +85,7 @@ class GoodputOption(DepthOption):
             return super().draft_depth(context, drafter)
         if context.price is None:
             raise InputError("depth=goodput: this engine has no cost table to read seconds from; give a number")
-        return self.drafting.depth(context, drafter)
+        return self.drafting.depth(context, drafter, self.prunes_for_goodput)
 
     def observe(self, outcome: Outcome) -> None:
         """Learn what became of the drafts."""

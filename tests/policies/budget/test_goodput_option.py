@@ -158,6 +158,31 @@ def test_a_step_that_was_chosen_and_never_came_teaches_nobody(drafter, context, 
     assert policy.drafting._of("b").yields.shares(1)[0][1] == pytest.approx(1 / 5)
 
 
+@pytest.mark.parametrize("draft", [0.0, 0.0006])
+@pytest.mark.parametrize("budget", ["dcut:depth=goodput,numerator=bonus,ratios=all", "dcut_causal:depth=goodput"])
+def test_what_costs_next_to_nothing_is_drafted_all_the_way_where_pruning_may_leave_it(loop, budget, draft):
+    # 15 drafts take .009 of a plain step at most, less than the .01 that may be lost, and none is verified.
+    run = loop(max_depth=15, draft=draft, keeps=(0,) * BATCH)
+    run.controller = build_controller(budget, run.controller.drafters)
+    assert set(run.take(500)) == {15}
+
+
+def test_what_costs_something_or_must_be_verified_is_drafted_as_deep_as_it_pays(loop):
+    pays = {"keeps": (2,) * BATCH, "accepts": (2,) * BATCH}
+    dearer = loop(",numerator=bonus,ratios=all,alpha=.001", max_depth=15, draft=0.02, **pays)
+    verifies = loop(",numerator=paper,ratios=all,alpha=.001", max_depth=15, draft=0.0006, **pays)
+    without_zero = loop(",numerator=bonus,alpha=.001", max_depth=15, draft=0.0006, **pays)
+    for run in (dearer, verifies, without_zero):
+        assert run.take(200)[-1] == 2
+
+
+def test_next_to_nothing_is_too_much_once_the_credit_is_spent(loop):
+    run = loop(",numerator=bonus,ratios=all", max_depth=15, draft=0.0006)
+    past = run.controller.budget_policy.drafting._of("draft")
+    past.credit = -1.0
+    assert run.take(1) == [0]
+
+
 def test_gains_are_credit_but_no_licence_without_end(loop):
     run = loop(max_depth=3, draft=0.1, accepts=(3,) * BATCH)
     run.take(500)
