@@ -159,17 +159,17 @@ def test_a_step_that_was_chosen_and_never_came_teaches_nobody(drafter, context, 
 
 
 @pytest.mark.parametrize("draft", [0.0, 0.0006])
-@pytest.mark.parametrize("budget", ["dcut:depth=goodput,numerator=bonus,ratios=all", "dcut_causal:depth=goodput"])
+@pytest.mark.parametrize("budget", ["dcut:numerator=bonus,ratios=all,", "dcut_causal:"])
 def test_what_costs_next_to_nothing_is_drafted_all_the_way_where_pruning_may_leave_it(loop, budget, draft):
-    # 15 drafts take .009 of a plain step at most, less than the .01 that may be lost, and none is verified.
-    run = loop(max_depth=15, draft=draft, keeps=(0,) * BATCH)
-    run.controller = build_controller(budget, run.controller.drafters)
-    assert set(run.take(500)) == {15}
+    # 15 drafts take .009 of a plain step at most, less than the .01 that may be lost; two of them are verified.
+    run = loop(max_depth=15, draft=draft, keeps=(2,) * BATCH, accepts=(2,) * BATCH)
+    run.controller = build_controller(f"{budget}depth=goodput,alpha=.001", run.controller.drafters)
+    assert set(run.take(300)) == {15}
 
 
 def test_what_costs_something_or_must_be_verified_is_drafted_as_deep_as_it_pays(loop):
     pays = {"keeps": (2,) * BATCH, "accepts": (2,) * BATCH}
-    dearer = loop(",numerator=bonus,ratios=all,alpha=.001", max_depth=15, draft=0.02, **pays)
+    dearer = loop(",numerator=bonus,ratios=all,alpha=.001", max_depth=15, draft=0.003, **pays)
     verifies = loop(",numerator=paper,ratios=all,alpha=.001", max_depth=15, draft=0.0006, **pays)
     without_zero = loop(",numerator=bonus,alpha=.001", max_depth=15, draft=0.0006, **pays)
     for run in (dearer, verifies, without_zero):
