@@ -21,9 +21,10 @@ def demo(
 ) -> None:
     """Compare policies on shipped data, print who wins where, write a report.
 
-    A small model's recorded trace meets the costs of the processor it was recorded
-    on and of a data-centre GPU; a trace calibrated to published acceptance meets
-    the published costs it belongs to. Takes less than 20 s on two processors.
+    A small model's recorded trace, with six drafters to choose among, meets the
+    costs of a processor and of a data-centre GPU; a trace calibrated to published
+    acceptance meets the published costs it belongs to. Takes less than 20 s on two
+    processors.
     """
     from specsim.study.demo import TITLE, demo_studies
     from specsim.study.join import join

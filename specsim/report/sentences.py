@@ -6,15 +6,15 @@ import re
 
 from specsim.report.grid import Grid
 
-DERIVED = re.compile(r"(.*\b(?:drafting by|switching to) )(\S+)( is derived from .*)", re.IGNORECASE)
-"""A note on one drafter's price, in front of its name, its name, and behind it."""
+PRICE = re.compile(r"(.*\b(?:drafting by|switching to) )(\S+?)( is derived from .*|\.?)", re.IGNORECASE)
+"""A note on one drafter's price: in front of its name, its name, and behind it."""
 
 
 def gathered(notes: list[str]) -> list[str]:
     """Notes that differ in a drafter's name alone become one that names all, at the place of the first."""
     names: dict[tuple[str, ...], list[str]] = {}
     for note in notes:
-        found = DERIVED.fullmatch(note)
+        found = PRICE.fullmatch(note)
         key = (note,) if found is None else (found[1], found[3])
         names.setdefault(key, []).append("" if found is None else found[2])
     return [key[0] + _listed(each) + key[1] if len(key) == 2 else key[0] for key, each in names.items()]

@@ -7,8 +7,10 @@ import json
 import pytest
 
 from specsim.config import build_study
+from specsim.cost import CostTable
 from specsim.report.terminal import POLICY_WIDTH
 from specsim.study import demo
+from specsim.trace import Trace
 
 
 @pytest.fixture
@@ -58,13 +60,24 @@ def test_labels_of_the_preset_fit_the_table():
 
 def test_the_preset_has_the_policies_it_is_known_for():
     recorded, gpu, published = demo.demo_studies()
-    assert (recorded.trace, gpu.trace) == ("smollm2-cpu", "smollm2-cpu")
+    assert (recorded.trace, gpu.trace) == ("smollm2-drafters", "smollm2-drafters")
     texts = {str(policy) for policy in recorded.policies}
-    assert {f"fixed_depth:depth={depth}@ngram" for depth in (15, 7, 3)} <= texts
-    assert {"dcut@ngram", "dcut:depth=3@ucb1:reward=throughput", "dcut:depth=3@thompson_gaussian"} <= texts
-    assert {"fixed_depth:depth=15", "dcut"} <= {str(policy) for policy in published.policies}
+    assert {f"fixed_depth:depth={depth}@block-general" for depth in (15, 7, 3)} <= texts
+    assert {"dcut@block-general", "fixed_depth:depth=3@ucb1:reward=accepted_fraction"} <= texts
+    own_depth = "dcut:depth=goodput,ratios=all,numerator=bonus"
+    assert {f"{own_depth}@ucb1:reward=throughput,c=0.2", f"{own_depth}@ngram"} <= texts
+    assert {"fixed_depth:depth=15", "dcut", own_depth} <= {str(policy) for policy in published.policies}
     assert published.batches == [4, 8, 16, 32, 64]
     assert all(study.clairvoyant for study in (recorded, gpu, published))
+
+
+def test_every_drafter_of_the_preset_has_a_price_that_is_measured_or_said_to_be_none():
+    """On the CPU all are measured; on the H20 the block drafter is priced as the published one, the heads by hint."""
+    recorded, gpu, _ = demo.demo_studies()
+    drafters = [drafter.name for drafter in Trace.open(recorded.trace).drafters]
+    measured = CostTable.open(recorded.tables[0].path).cells
+    assert set(drafters) <= {cell.drafter for cell in measured if cell.phase == "draft"}
+    assert gpu.tables[0].draft_costs == {"block-general": "dflash"}
 
 
 @pytest.mark.slow
@@ -73,9 +86,14 @@ def test_the_preset_runs_on_the_data_that_is_shipped(specsim, tmp_path):
     assert code == 0
     result = json.loads(out)
     assert list(dict.fromkeys(cell["table"] for cell in result["cells"])) == [
-        "cpu-smollm2",
-        "h20-qwen3-8b, smollm2-cpu",
+        "cpu-smollm2-drafters",
+        "h20-qwen3-8b, smollm2-drafters",
         "h20-qwen3-8b, synthetic-h20-dflash",
     ]
     assert any("is the fastest at batch" in sentence for sentence in result["findings"])
-    assert any("slower than autoregressive" in sentence for sentence in result["findings"])
+    assert any("Slower than autoregressive: depth 15" in sentence for sentence in result["findings"])
+    adaptive = [cell for cell in result["cells"] if cell["policy"] == "D-cut, own depth @UCB1"]
+    assert len(adaptive) == 6
+    assert all(cell["speedup_interval"][1] > 1 for cell in adaptive)  # its drafter may be plain decoding
+    priced = [note for note in result["notes"] if "what-if: drafting by block-general is priced as dflash" in note]
+    assert len(priced) == 1

@@ -37,6 +37,8 @@ def test_notes_that_differ_in_a_drafter_s_name_become_one_at_the_first_one_s_pla
     assert gathered(notes) == [f"h20: drafting by a, c-1 and e {a_pass}", *notes[1:2], *notes[3:6]]
     assert gathered([f"Drafting by a {a_pass}", f"Drafting by b {a_pass}"]) == [f"Drafting by a and b {a_pass}"]
     assert gathered([]) == []
+    beyond = "extrapolated beyond the measured context of drafting by"
+    assert gathered([f"{beyond} a-1.5.", "other.", f"{beyond} b."]) == [f"{beyond} a-1.5 and b.", "other."]
 
 
 def test_a_footnote_told_with_others_is_not_told_again(make_study):
