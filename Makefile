@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-# For a GPU, with a cost table that specsim profile measured there:
-# make live LIVE_ARGS="--device cuda --dtype bfloat16 --cost results/cost"
+# What make live drafts with, and what it believes steps take. For a GPU, with a table that specsim profile measured there:
+# make live LIVE_COST=results/cost LIVE_ARGS="--device cuda --dtype bfloat16"
+LIVE_DRAFTERS ?= ngram,eagle-general,block-general
+LIVE_COST ?= cpu-smollm2-drafters
 LIVE_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -22,8 +24,9 @@ test: $(VENV)/dev.stamp
 
 live: $(VENV)/live.stamp
 	rm -rf results/live
-	$(BIN)/specsim run --limit 8 --concurrency 8 --max-new-tokens 96 --drafters ngram,exit24 --depth 5 \
-	  --policy dcut:ratios=all,numerator=bonus@ucb1:reward=throughput,c=0.2 --compare-autoregressive --out results/live $(LIVE_ARGS)
+	$(BIN)/specsim run --limit 12 --concurrency 4 --max-new-tokens 96 --drafters $(LIVE_DRAFTERS) --depth 5 \
+	  --policy dcut:depth=goodput,ratios=all,numerator=bonus@ucb1:reward=throughput,c=0.2 \
+	  --cost $(LIVE_COST) --extrapolate --ablate --compare-seconds 120 --out results/live $(LIVE_ARGS)
 	$(BIN)/specsim parity results/live
 
 lint: $(VENV)/dev.stamp
