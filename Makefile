@@ -26,7 +26,7 @@ live: $(VENV)/live.stamp
 	rm -rf results/live
 	$(BIN)/specsim run --limit 12 --concurrency 4 --max-new-tokens 96 --drafters $(LIVE_DRAFTERS) --depth 5 \
 	  --policy dcut:depth=goodput,ratios=all,numerator=bonus@ucb1:reward=throughput,c=0.2 \
-	  --cost $(LIVE_COST) --extrapolate --ablate --compare-seconds 120 --out results/live $(LIVE_ARGS)
+	  --cost $(LIVE_COST) --extrapolate --ablate --compare-seconds 100 --out results/live $(LIVE_ARGS)
 	$(BIN)/specsim parity results/live
 
 lint: $(VENV)/dev.stamp

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -43,12 +43,18 @@ def _numbers(summary: Summary, base: float | None) -> list[str]:
     ]
 
 
-def comparison_lines(result: SessionResult) -> list[RenderableType]:
+def comparison_lines(result: SessionResult) -> list[str]:
     """Sentences: what speculation, pruning and the choice among drafters brought, and what was not compared."""
     lines = [*_parts(result)]
     if result.left_out:
         lines.append(f"not compared, for want of time: {', '.join(result.left_out)}")
-    return [Text(line.replace(" %", "\N{NO-BREAK SPACE}%")) for line in lines]
+    return lines
+
+
+def wrapped(sentence: str, width: int) -> str:
+    """A sentence in lines of a terminal, numbers kept with their per cent signs."""
+    kept = sentence.replace(" %", "\N{NO-BREAK SPACE}%")
+    return textwrap.fill(kept, width, subsequent_indent="  ", break_on_hyphens=False).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _parts(result: SessionResult) -> list[str]:

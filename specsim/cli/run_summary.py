@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specsim.cli.run_comparison import comparison_facts, comparison_lines, comparison_table, identity
+from specsim.cli.run_comparison import comparison_facts, comparison_lines, comparison_table, identity, wrapped
 from specsim.report.sentences import gathered
 from specsim.report.wording import digits, percent, times
 
@@ -48,7 +48,7 @@ def show_summary(result: SessionResult, console: Console, setting: str, telemetr
         console.print()
         console.print(comparison_table(result))
         for sentence in comparison_lines(result):
-            console.print(sentence)
+            console.print(Text(wrapped(sentence, console.width)), soft_wrap=True)
         console.print()
     for line in _closing_lines(result, telemetry):
         console.print(Text(line), soft_wrap=True)

@@ -261,7 +261,9 @@ class LiveSession:
         for rival in self.rivals:
             if self._stopping:
                 break
-            if limit is not None and clock.now() - start >= limit:
+            # The yardstick is taken whatever the time: how steady the machine was matters most where time ran out.
+            needed = rival.part == "again" and any(other.part == "plain" for other in done)
+            if limit is not None and clock.now() - start >= limit and not needed:
                 left_out.append(rival.label)
                 continue
             observers = [] if tell is None else [_Counter(partial(tell, rival.label), expected)]

@@ -82,7 +82,7 @@ class SessionConfig:
     extrapolate     let the cost table answer outside what it measured
     compare         policies, as texts, under which the same requests are served afterwards, to compare
     ablate          compare also with plain decoding, with the same policy without pruning, and with each drafter alone
-    compare_seconds time after which no further comparison begins (None: all take place)
+    compare_seconds time after which no further comparison begins, but plain decoding's second run (None: no limit)
     state           what the controller has learned before, its `state_dict` (None: nothing)
     acceptance      replay it, and serve its requests instead of prompts (None: drafters propose, the target judges)
     """

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra `live`")
 
-from specsim.cli.run_comparison import comparison_lines, identity
+from specsim.cli.run_comparison import comparison_lines, identity, wrapped
 from specsim.live.session_result import Difference
 from tests.live import conftest as live
 
@@ -42,7 +42,8 @@ def test_an_ablation_prints_a_row_a_run_and_a_sentence_a_part(live_run):
     rows = [re.split(r"  +", line.strip()) for line in lines[first + 1 : first + 7]]
     assert [row[0] for row in rows] == ["this run", *LABELS]
     assert (rows[1][2:], rows[2][4]) == (["1.00×", "1.00", "–"], "100.0 %")
-    said = err.replace("\n", " ")
+    assert not any(line.strip().startswith("%") for line in lines)
+    said = " ".join(err.split())
     for words in (
         "speculation as controlled here: ", "pruning: ", "choosing the drafter: ", "against the best one (",
         "against one taken blindly", "the machine: plain decoding again, after all others: ",
@@ -95,7 +96,7 @@ def test_sentences_say_what_the_numbers_say():
         other("alone", "bad alone", 4.0),
         other("again", "autoregressive, again", 1.6),
     )
-    lines = [line.plain.replace("\N{NO-BREAK SPACE}", " ") for line in comparison_lines(shown)]
+    lines = comparison_lines(shown)
     assert lines[0] == "speculation as controlled here: +100.0 % over autoregressive decoding"
     assert lines[1].startswith("pruning: +25.0 % over ")
     assert lines[2] == (  # blindly: a token takes the mean of 1/50 and 1/10 s, so 16.7 tokens/s
@@ -103,6 +104,10 @@ def test_sentences_say_what_the_numbers_say():
         "+300.0 % against the worst (bad alone)"
     )
     assert "after all others: +25.0 %;" in lines[3]
+
+
+def test_a_number_stays_with_its_per_cent_sign():
+    assert wrapped("a gain of +10.0 % here", 16) == "a gain of\n  +10.0 % here"
 
 
 def test_every_run_whose_outputs_differ_is_named():

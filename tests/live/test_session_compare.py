@@ -141,7 +141,8 @@ def test_no_comparison_begins_once_its_time_is_over(config, prompts, target):
         late = True
 
     some = session.run(on_compared=on_compared)
-    assert [other.label for other in some.comparisons] == ["autoregressive"]
+    assert [other.label for other in some.comparisons] == ["autoregressive", "autoregressive, again"]
+    assert some.left_out == ("without pruning", "ngram alone", "exit2 alone")
 
 
 def test_a_comparison_that_cannot_be_is_refused_before_the_model_is_loaded(config, prompts, monkeypatch):
