@@ -70,8 +70,8 @@ def _parts(result: SessionResult) -> list[str]:
                 f"pruning: {signed_percent(other.speedup - 1)} over verifying all that the same drafters draft"
             )
     alone = [other for other in result.comparisons if other.part == "alone"]
-    if alone:
-        lines.append(_choice(alone))
+    if len(alone) > 1:
+        lines.append(_choice(alone, complete=not any(label.endswith(" alone") for label in result.left_out)))
     again = next((other for other in result.comparisons if other.part == "again"), None)
     if plain is not None and again is not None:
         drift = signed_percent(plain.speedup / again.speedup - 1)
@@ -79,13 +79,14 @@ def _parts(result: SessionResult) -> list[str]:
     return lines
 
 
-def _choice(alone: Sequence[Comparison]) -> str:
+def _choice(alone: Sequence[Comparison], complete: bool) -> str:
     """What choosing among drafters brought, against those who would have had to be known before."""
     ranked = sorted(alone, key=lambda other: other.speedup)
     best, worst = ranked[0], ranked[-1]
     # Prompts served by a drafter taken at random would take the mean of the drafters' seconds a token.
     blind = float(np.mean([other.speedup for other in alone]))
-    against = {f"the best one ({best.label})": best.speedup, "one taken blindly": blind}
+    first = "the best one" if complete else "the best one compared"
+    against = {f"{first} ({best.label})": best.speedup, "one taken blindly": blind}
     against[f"the worst ({worst.label})"] = worst.speedup
     return "choosing the drafter: " + ", ".join(
         f"{signed_percent(ratio - 1)} against {whom}" for whom, ratio in against.items()

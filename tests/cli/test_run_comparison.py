@@ -82,9 +82,9 @@ def other(part, label, speedup, difference=None):
     return SimpleNamespace(part=part, label=label, speedup=speedup, compared=9, difference=difference)
 
 
-def result(*comparisons):
+def result(*comparisons, left_out=()):
     plain = next((one for one in comparisons if one.part == "plain"), None)
-    return SimpleNamespace(comparisons=comparisons, plain=plain, left_out=())
+    return SimpleNamespace(comparisons=comparisons, plain=plain, left_out=left_out)
 
 
 def test_sentences_say_what_the_numbers_say():
@@ -104,6 +104,14 @@ def test_sentences_say_what_the_numbers_say():
         "+300.0 % against the worst (bad alone)"
     )
     assert "after all others: +25.0 %;" in lines[3]
+
+
+def test_a_choice_is_told_of_drafters_that_were_compared():
+    alone = [other("alone", f"{name} alone", 1.0) for name in "ab"]
+    assert not any(line.startswith("choosing") for line in comparison_lines(result(alone[0])))
+    some = comparison_lines(result(*alone, left_out=("c alone",)))
+    assert some[0].startswith("choosing the drafter: +0.0 % against the best one compared (a alone), ")
+    assert some[1] == "not compared, for want of time: c alone"
 
 
 def test_a_number_stays_with_its_per_cent_sign():
