@@ -208,7 +208,9 @@ def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", default="smollm2-domains", help="folder or shipped name of a position-indexed trace")
-    parser.add_argument("--cost", default="cpu-smollm2-drafters", help="folder or shipped name of a cost table")
+    parser.add_argument(
+        "--cost", default="cpu-smollm2-drafters", help="folder or shipped name of a cost table, or made-up"
+    )
     parser.add_argument("--synthetic", action="store_true", help="a made-up trace and table instead")
     parser.add_argument("--batches", default="1,8", help="requests at a time, with commas between")
     parser.add_argument("--seeds", type=int, default=5)
@@ -220,7 +222,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--tune", help="trace on whose shuffled streams options are chosen")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--out", type=Path, default=None, help="file to write the result to")
-    parser.add_argument("--keep", action="store_true", help="of the file, what other cost tables said")
+    parser.add_argument("--keep", action="store_true", help="the cells that the file holds and this run has not")
     parser.add_argument("--tiny", action="store_true", help="two seeds of a short stream, to try the script out")
     arguments = parser.parse_args()
     if arguments.keep and not (arguments.out and arguments.out.is_file()):
@@ -272,7 +274,7 @@ def compact(result: dict[str, Any]) -> str:
 
 
 def kept(file: Path, result: dict[str, Any]) -> dict[str, Any]:
-    """A result with the cells of other cost tables that a file holds before its own.
+    """A result with the cells that a file holds and it has not, before its own.
 
     Raises  InputError where the file is of another study
     """
@@ -280,8 +282,13 @@ def kept(file: Path, result: dict[str, Any]) -> dict[str, Any]:
     for key in result:
         if key != "cells" and before[key] != result[key]:
             raise InputError(f"{file}: {key} is {before[key]}, here {result[key]}; --keep adds to the same study")
-    own = {cell["cost"] for cell in result["cells"]}
-    return result | {"cells": [*(cell for cell in before["cells"] if cell["cost"] not in own), *result["cells"]]}
+    own = {_place(cell) for cell in result["cells"]}
+    return result | {"cells": [*(cell for cell in before["cells"] if _place(cell) not in own), *result["cells"]]}
+
+
+def _place(cell: dict[str, Any]) -> tuple[Any, ...]:
+    """What a cell is of."""
+    return cell["cost"], cell["budget"], cell["batch"], *cell["arms"]
 
 
 def main() -> int:
