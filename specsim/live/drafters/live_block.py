@@ -77,7 +77,9 @@ class LiveBlock:
             self._take_in(own)
             width = torch.full_like(own.device_lengths, self._width)
             there = Rows(own.device_slots, own.device_lengths - 1, width, len(own) * self._width)
-            logits = self._blocks.run(there).unflatten(0, (-1, self._width - 1))[: len(own)]
+            hidden = self._blocks.run(there).unflatten(0, (-1, self._width))[: len(own), 1 : depth + 1]
+            # Behind the captured pass: the head takes longer than the layers, and the depth says for how many drafts.
+            logits = self._net.logits(hidden, self._features.head)
 
             def feed(step: int) -> torch.Tensor:
                 return logits[:, step] if rows is None else spread(logits[:, step], rows, len(batch))
@@ -127,15 +129,13 @@ class LiveBlock:
     def _block_body(
         self, slots: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor, size: int, extra: torch.Tensor | None
     ) -> torch.Tensor:
-        """[R * (S - 1), V] logits of the places behind each anchor."""
+        """[R * S, h] what the LM head takes at every place of each block."""
         packed = self._pages.pack(self._blank, slots, starts, counts, size)
         place = torch.arange(size, device=starts.device) % self._width
         anchors = self._setup.state.history[slots, starts].repeat_interleave(self._width)
         tokens = torch.where(place == 0, anchors, self._net.config.mask_token)
         embeds = torch.nn.functional.embedding(tokens, self._features.embedding)
-        hidden = self._net(embeds, packed.positions, self._pages.attend_to(packed, slots, whole=True))
-        drafts = hidden.unflatten(0, (-1, self._width))[:, 1:].flatten(0, 1)
-        return self._net.logits(drafts, self._features.head)
+        return self._net(embeds, packed.positions, self._pages.attend_to(packed, slots, whole=True))
 
 
 def _nothing(step: int) -> torch.Tensor:

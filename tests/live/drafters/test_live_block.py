@@ -66,6 +66,24 @@ def test_every_draft_of_every_kind_of_block_is_its_definitions(target, variant):
     assert set(accepted.tolist()) >= {0, 2, 4}
 
 
+def test_the_head_is_asked_for_the_ordered_drafts_alone(target, monkeypatch):
+    """Of a small target it costs more than the drafter's layers."""
+    net, asked = block_net(target, block_size=9), []
+    honest = type(net).logits
+
+    def logits(net, hidden, head):
+        asked.append(tuple(hidden.shape[:-1]))
+        return honest(net, hidden, head)
+
+    engine, _ = trained_engine(target, [as_arm(net)], [3])
+    monkeypatch.setattr(type(net), "logits", logits)
+    generate(engine, PROMPTS[:2], LONG)
+    steps = engine.tally.steps.table()
+    drafting = steps[(steps["batch"] > 0) & (steps["num_drafted"] > 0)]
+    assert len(drafting) > 3
+    assert asked == [(batch, 3) for batch in drafting["batch"]]
+
+
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_every_draft_is_the_definitions_in_any_batch(target, net, definition, situation):
     engine, watcher = trained_engine(
