@@ -23,8 +23,6 @@ from specsim.trace.manifest import Manifest, TraceKind
 from specsim.trace.requests import Requests
 from specsim.trace.synthetic import SyntheticConfig, SyntheticDrafter, SyntheticTrace
 
-MADE_UP = "made-up"
-
 ORDER_OF_DOMAINS = ("chat", "code", "math")
 """Others follow as the trace names them."""
 
@@ -82,8 +80,7 @@ class InOrder:
 class Study:
     """What is played.
 
-    trace, cost    names or folders; the trace `synthetic` is made up, with costs of its own, and so are the costs
-                   `made-up`, see `cheap_drafts`
+    trace, cost    names or folders; the trace `synthetic` is made up, with costs of its own
     segments       in all
     requests       of a segment
     budget         what is verified, whoever drafts
@@ -127,16 +124,7 @@ def materials(study: Study) -> tuple[TraceLike, CostTable]:
     """The trace and the cost table."""
     if study.trace == "synthetic":
         return made_up()
-    recording = Trace.open(shipped_path("trace", study.trace))
-    if study.cost == MADE_UP:
-        return recording, cheap_drafts(recording.drafters)
-    return recording, CostTable.open(study.cost, extrapolate=True)
-
-
-def cheap_drafts(drafters: Sequence[DrafterSpec]) -> CostTable:
-    """Made-up costs at which every drafter pays: 4 ms a step and 40 us a token, 1 ms to draft, whatever the depth."""
-    prices = {drafter.name: 5e-5 if drafter.kind == "ngram" else 1e-3 for drafter in drafters}
-    return linear_table(4e-3, 4e-5, (1, 2048), drafters=prices)
+    return Trace.open(shipped_path("trace", study.trace)), CostTable.open(study.cost, extrapolate=True)
 
 
 def made_up() -> tuple[TraceLike, CostTable]:
