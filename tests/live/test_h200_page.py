@@ -66,7 +66,7 @@ def test_what_was_measured_before_the_throughputs_is_called_so(tmp_path):
 
     assert page(h200_grid="2026-12-01", h200_overhead="2026-11-30").count("This table is of an earlier run") == 1
     assert "The rows of llama-3-8b are of an earlier run" in page()
-    new = page(h200_overhead="2026-12-01", h200_profile="2026-12-01")
+    new = page(h200_overhead="2026-12-01", h200_profile="2026-12-01", h200_drafters="2026-12-01")
     assert "earlier run" not in new
 
 
