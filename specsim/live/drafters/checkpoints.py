@@ -24,6 +24,7 @@ from torch import Tensor
 from specsim.errors import InputError
 from specsim.live.drafters.block_layout import block_config, block_keys
 from specsim.live.drafters.block_net import BlockNet
+from specsim.live.drafters.config_values import checked_values
 from specsim.live.drafters.eagle_layout import eagle_config, eagle_keys, eagle_weights
 from specsim.live.drafters.eagle_net import EagleNet
 
@@ -62,6 +63,7 @@ def build_net(config: Mapping[str, Any], weights: dict[str, Tensor], source: str
     Raises        InputError when configuration and weights do not belong together
     """
     net: DrafterNet
+    config = checked_values(config, source)
     if is_block(config):
         net = BlockNet(block_config(config, source))
     else:

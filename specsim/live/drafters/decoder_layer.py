@@ -92,7 +92,7 @@ class Rope(nn.Module):
 def rope_frequencies(shape: LayerShape) -> tuple[Tensor, float]:
     """Angle by position of each pair of a head, [d/2] float32, and the factor on cosine and sine.
 
-    Raises      InputError for a type whose frequencies change with the length
+    Raises      InputError for a type whose frequencies change with the length, or that lacks a parameter
     """
     from transformers import Qwen3Config
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
@@ -100,14 +100,17 @@ def rope_frequencies(shape: LayerShape) -> tuple[Tensor, float]:
     kind = shape.rope.get("rope_type", "default")
     if kind not in ROPE_TYPES or shape.rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise InputError(f"rope {dict(shape.rope)!r}: must be a full rotation of type {', '.join(ROPE_TYPES)}")
-    config = Qwen3Config(
-        hidden_size=shape.hidden_size,
-        num_attention_heads=shape.num_heads,
-        num_key_value_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        max_position_embeddings=shape.max_positions,
-        rope_parameters=dict(shape.rope),
-    )
+    try:
+        config = Qwen3Config(
+            hidden_size=shape.hidden_size,
+            num_attention_heads=shape.num_heads,
+            num_key_value_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            max_position_embeddings=shape.max_positions,
+            rope_parameters=dict(shape.rope),
+        )
+    except KeyError as error:
+        raise InputError(f"rope {dict(shape.rope)!r}: {error.args[0]}") from None
     rotary = Qwen3RotaryEmbedding(config)
     return rotary.inv_freq.float(), float(rotary.attention_scaling)
 

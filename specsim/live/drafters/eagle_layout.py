@@ -44,6 +44,8 @@ def eagle_config(config: Mapping[str, Any], weights: Mapping[str, Tensor], sourc
     layers = config.get("transformer_layer_config") if speculators else config
     if not isinstance(layers, Mapping):
         raise InputError(f"{source}: config.json: transformer_layer_config is missing")
+    if "vocab_size" not in layers:
+        raise InputError(f"{source}: config.json: vocab_size is missing")
     shape = layer_shape(layers, source, qk_norm="layers.0.self_attn.q_norm.weight" in names)
     target_size = config.get("target_hidden_size") or shape.hidden_size
     width = next(value.shape[1] for name, value in weights.items() if _plain(name) == "fc.weight")
