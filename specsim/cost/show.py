@@ -130,6 +130,8 @@ def _others(table: CostTable) -> Iterator[RenderableType]:
     others = Table("phase", "of", "at", "ms")
     for cell in sorted(cells, key=lambda c: (c.phase, c.drafter or "", c.batch, c.tokens or 0, c.context)):
         at = f"batch {cell.batch}" if cell.tokens is None else f"{cell.tokens} tokens"
+        if cell.context and cell.tokens is not None:
+            at += f" after {cell.context}"
         others.add_row(cell.phase, cell.drafter or "", at, f"{cell.seconds * 1e3:.4g}")
     yield others
 

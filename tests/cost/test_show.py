@@ -18,6 +18,7 @@ WIDE = [
     Cell("host", 0.001, 1),
     Cell("host", 0.001, 4),
     Cell("prefill", 1.5, tokens=100),
+    Cell("prefill", 2.5, tokens=100, context=4096),
     Cell("switch", 0.5, tokens=100, drafter="a-drafter-with-a-rather-long-name"),
 ]
 
@@ -77,6 +78,7 @@ def test_the_other_phases_are_listed_with_what_they_are_of():
     lines = [line.replace("│", " ").split() for line in text[text.index("other phases") :].splitlines()]
     assert ["host", "batch", "4", "1"] in lines
     assert ["prefill", "100", "tokens", "1500"] in lines
+    assert ["prefill", "100", "tokens", "after", "4096", "2500"] in lines
     assert ["switch", "a-drafter-with-a-rather-long-name", "100", "tokens", "500"] in lines
 
 
