@@ -193,7 +193,8 @@ def near_ties(found: dict[str, Any]) -> str:
             len(own["faults"]),
         )
         rows.append(f"| `{own['controller']}` | {' | '.join(map(str, cells))} |")
-    return "\n".join(rows) + f"\n\n{report['origin'].capitalize()}, {report['dtype']}, {report['hardware']}.\n"
+    origin = report["origin"][:1].upper() + report["origin"][1:]  # names in it keep their capitals
+    return "\n".join(rows) + f"\n\n{origin}, {report['dtype']}, {report['hardware']}.\n"
 
 
 TABLES = {

@@ -125,3 +125,10 @@ def test_a_section_comes_with_its_first_measurement_and_stays(tmp_path):
     assert script.updated(page, found) == page
     with pytest.raises(ValueError, match="end of peers"):
         script.updated(page.replace("<!-- end of peers -->", ""), found)
+
+
+def test_names_in_the_target_s_origin_keep_their_capitals():
+    measured = script.read(script.MEASURED)
+    assert measured["h200_near_ties"]["origin"] in PAGE
+    other = measured["h200_near_ties"] | {"origin": "random weights in the shape of Llama-3-8B"}
+    assert "\nRandom weights in the shape of Llama-3-8B, " in script.near_ties({"h200_near_ties": other})
