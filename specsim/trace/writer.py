@@ -64,8 +64,12 @@ class TraceWriter:
             raise InputError(f"{self.path}: holds a partly written trace; allowed: resume it, or a new folder")
         started = read_manifest(self._parts)
         for key in Manifest.model_fields:
+            before, now = str(getattr(started, key)), str(getattr(self.manifest, key))
             if getattr(started, key) != getattr(self.manifest, key):
-                raise InputError(f"{self.path}: started with another {key!r}; allowed: resume with the same manifest")
+                raise InputError(
+                    f"{self.path}: started with another {key!r}, {_from_difference(before, now)!r} instead of "
+                    f"{_from_difference(now, before)!r}; allowed: resume with the same manifest"
+                )
 
     def add(self, row: RequestRow, blocks: Mapping[str, RecordedBlocks]) -> None:
         """Write one request; it is on disk when this returns.
@@ -185,3 +189,10 @@ def _make_durable(temporary: Path, final: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _from_difference(text: str, other: str, most: int = 60) -> str:
+    """A text from the word on in which it differs from another one, at most so many characters."""
+    differing = (place for place, (one, two) in enumerate(zip(text, other, strict=False)) if one != two)
+    start = text.rfind(" ", 0, next(differing, min(len(text), len(other)))) + 1
+    return text[start : start + most]

@@ -85,8 +85,15 @@ def test_a_partly_written_trace_is_continued_only_when_asked_and_only_as_it_was_
     writer.add(row(1), one_drafter())
     with pytest.raises(InputError, match="partly written trace; allowed: resume it"):
         TraceWriter(tmp_path / "trace", manifest(drafter("only")))
-    with pytest.raises(InputError, match="started with another 'target'"):
+    with pytest.raises(InputError, match=r"started with another 'target', '.+' instead of 'another'; allowed: resume"):
         TraceWriter(tmp_path / "trace", manifest(drafter("only"), target="another"), resume=True)
+
+
+def test_what_differs_of_a_long_description_is_told(tmp_path):
+    TraceWriter(tmp_path, manifest(drafter("only"), how="Recorded with care, 2 of each file in turn. " + 99 * "x"))
+    other = manifest(drafter("only"), how="Recorded with care, 3 of each file in turn. " + 99 * "x")
+    with pytest.raises(InputError, match=r"another 'how', '2 of each file in turn. x*' instead of '3 of each file in"):
+        TraceWriter(tmp_path, other, resume=True)
 
 
 def test_a_finished_trace_is_not_overwritten(tmp_path, writer):
@@ -99,7 +106,7 @@ def test_a_finished_trace_is_not_overwritten(tmp_path, writer):
 
 def test_a_partly_written_trace_is_no_trace(tmp_path, writer):
     writer.add(row(1), one_drafter())
-    with pytest.raises(InputError, match=r"manifest\.json"):
+    with pytest.raises(InputError, match=r"a recording that was cut short; .* --resume"):
         Trace.open(tmp_path / "trace")
 
 
