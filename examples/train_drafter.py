@@ -98,7 +98,10 @@ def recipes_of(args: argparse.Namespace) -> tuple[Recipe, ...]:
     if wanted:
         raise InputError("--only: chooses drafters of a --plan")
     values = {field.name: getattr(args, field.name) for field in fields(Recipe) if hasattr(args, field.name)}
-    values["features"] = tuple(int(layer) for layer in args.features.split(",") if layer)
+    features = [layer.strip() for layer in args.features.split(",") if layer.strip()]
+    if not all(layer.isdecimal() for layer in features):
+        raise InputError(f"--features {args.features}: must be numbers of layers with commas between, such as 1,15,28")
+    values["features"] = tuple(map(int, features))
     values["domains"] = tuple(name for name in args.domains.split(",") if name)
     return (Recipe(name=args.out.resolve().name, **values),)
 
@@ -136,6 +139,12 @@ def hardware(device: str) -> str:
 
 def session_of(args: argparse.Namespace, single: bool) -> Session:
     """Everything the drafters have in common."""
+    for file in (args.data, args.eval, *(args.prompts or ())):
+        if file and not file.exists():
+            raise InputError(f"{file}: no such file")
+    for key in ("minutes", "steps", "rows", "cache_gb"):
+        if (value := getattr(args, key)) is not None and not value > 0:
+            raise InputError(f"--{key.replace('_', '-')} {value}: must be above 0")
     cuda = torch.device(args.device).type == "cuda"
     target = load_target(args.model, args.dtype or ("bfloat16" if cuda else "float32"), args.device)
     target = replace(target, name=args.target_name or target.name, model_hash=args.target_hash or target.model_hash)
@@ -161,11 +170,14 @@ def session_of(args: argparse.Namespace, single: bool) -> Session:
 
 
 def main() -> int:
-    """Train; returns the exit status: 0 when every drafter was trained."""
+    """Train; returns the exit status: 0 when every drafter was trained, 1 when not; bad input makes it 2."""
     args = options()
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)7.0f ms  %(message)s", stream=sys.stdout)
     if args.unpack:
-        for file in sorted(args.out.glob("*.safetensors")):
+        files = sorted(args.out.glob("*.safetensors"))
+        if not files:
+            raise InputError(f"{args.out}: holds no NAME.safetensors to unpack")
+        for file in files:
             unpack(file, args.out / file.stem)
         return 0
     recipes = recipes_of(args)
@@ -180,4 +192,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except InputError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

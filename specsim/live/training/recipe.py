@@ -59,6 +59,8 @@ class Recipe:
     share: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.name in ("", ".", "..") or Path(self.name).name != self.name:
+            raise InputError(f"drafter {self.name!r}: must be the name of a folder, without its path")
         if self.kind not in KINDS:
             raise InputError(f"drafter {self.name!r}: kind {self.kind!r}; must be one of {', '.join(KINDS)}")
         for key in ("layers", "ffn", "num_features", "unroll", "anchors"):
@@ -66,6 +68,12 @@ class Recipe:
                 raise InputError(f"drafter {self.name!r}: {key} {getattr(self, key)}; must be at least 1")
         if self.block_size < 2:
             raise InputError(f"drafter {self.name!r}: block_size {self.block_size}; must be at least 2")
+        if self.batch < 0 or self.seed < 0 or not 0 <= self.learning_rate < float("inf"):
+            raise InputError(f"drafter {self.name!r}: batch, learning_rate and seed must be at least 0")
+        if not all(isinstance(layer, int) and layer >= 0 for layer in self.features):
+            raise InputError(f"drafter {self.name!r}: features {list(self.features)}; must be numbers of layers")
+        if not all(isinstance(domain, str) for domain in self.domains):
+            raise InputError(f"drafter {self.name!r}: domains {list(self.domains)}; must be names")
         if self.share <= 0:
             raise InputError(f"drafter {self.name!r}: share {self.share}; must be above 0")
 

@@ -57,8 +57,8 @@ def test_a_part_of_a_plan_is_trained(train, data_file, tmp_path, capsys):
     options = ["--data", data_file, "--steps", 2, "--plan", plan]
     assert train(*options, "--only", "a,c") == 0
     assert sorted(json.loads((tmp_path / "out/results.json").read_text())) == ["a", "c"]
-    assert train(*options, "--only", "d") == f"error: --only d: {plan} has no such drafter"
-    assert "chooses drafters of a --plan" in train("--data", data_file, "--only", "a")
+    assert train(*options, "--only", "d") == 2
+    assert f"error: --only d: {plan} has no such drafter" in capsys.readouterr().err
 
 
 def test_the_target_answers_prompts_when_there_are_no_data(train, prompt_file, tmp_path):
@@ -68,13 +68,12 @@ def test_the_target_answers_prompts_when_there_are_no_data(train, prompt_file, t
     assert "(9 greedy, 0 sampled, then greedy, 9 sampled)" in card
 
 
-def test_a_plan_is_trained_flat_and_unpacked(train, data_file, tmp_path):
+def test_a_plan_is_trained_flat_and_unpacked(train, data_file, tmp_path, capsys):
     plan = [{"name": "a", "ffn": 16, "features": [0, 2], "batch": 2}, {"name": "b", "ffn": 16, "features": [3]}]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     options = ["--data", data_file, "--steps", 1, "--plan", tmp_path / "plan.json", "--flat"]
-    assert "each must be in 0 .. 2" in train(
-        *options
-    )  # layer 3 is the last, and is found out before anything is trained
+    assert train(*options) == 2  # layer 3 is the last, and is found out before anything is trained
+    assert "each must be in 0 .. 2" in capsys.readouterr().err
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.safetensors"))
     plan[1]["features"] = [1]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -84,9 +83,41 @@ def test_a_plan_is_trained_flat_and_unpacked(train, data_file, tmp_path):
         assert load_drafter(tmp_path / "out" / name).config.shape.ffn_size == 16
 
 
-def test_nothing_to_train_on_is_said_in_one_line(train, model_folder, data_file):
-    assert "give --data or --prompts" in train()
-    assert "domain 'poems'" in train("--data", data_file, "--domains", "poems", "--steps", 1)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give --data or --prompts"),
+        (["--data", "DATA", "--domains", "poems", "--steps", 1], "domain 'poems'"),
+        (["--data", "DATA", "--features", "1,x"], "--features 1,x: must be numbers of layers"),
+        (["--data", "DATA", "--features", "1,99", "--steps", 1], "99"),
+        (["--data", "DATA", "--steps", 0], "--steps 0: must be above 0"),
+        (["--data", "DATA", "--minutes", "nan"], "--minutes nan: must be above 0"),
+        (["--data", "DATA", "--eval", "nowhere.npz"], "nowhere.npz: no such file"),
+        (["--data", "DATA", "--batch", "-5", "--steps", 1], "batch, learning_rate and seed must be at least 0"),
+        (["--only", "eagle-chat"], "--only: chooses drafters of a --plan"),
+        (["--unpack"], "holds no NAME.safetensors"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(train, data_file, capsys, arguments, message):
+    assert train(*(data_file if word == "DATA" else word for word in arguments)) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"name": "../a"}, "drafter '../a': must be the name of a folder"),
+        ({"name": ".."}, "must be the name of a folder"),
+        ({"name": "a", "features": [1, "x"]}, "must be numbers of layers"),
+        ({"name": "a", "domains": [3]}, "must be names"),
+        ({"name": "a", "kid": "eagle"}, "unknown key 'kid'"),
+    ],
+)
+def test_a_plan_that_cannot_be_trained_is_refused(train, data_file, tmp_path, capsys, entry, message):
+    (tmp_path / "plan.json").write_text(json.dumps([entry]))
+    assert train("--data", data_file, "--plan", tmp_path / "plan.json") == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_shipped_plan_stays_within_its_sizes():
