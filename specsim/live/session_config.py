@@ -268,7 +268,8 @@ def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:
             raise InputError(
                 f"drafter {text!r}: must be ngram, exitL with L layers of the target, such as exit24, model=SOURCE "
                 "with a smaller model's directory, GGUF file or hub id, drafter=SOURCE with a trained drafter's folder "
-                f"or hub id, or a drafter that ships ({', '.join(shipped_names('model')) or 'none is here'})"
+                f"or hub id, or a drafter that ships ({', '.join(shipped_names('model')) or 'none is here'}); "
+                "all but ngram may end in :sampled"
             )
         else:
             law: DraftLaw = "point_mass" if text == name else "sampled"

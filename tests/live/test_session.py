@@ -286,6 +286,7 @@ LONG = {"max_position_embeddings": 1024}
         ({"drafters": ("exit",)}, "drafter 'exit': must be ngram"),
         ({"drafters": ("ngram3",)}, "drafter 'ngram3': must be ngram"),
         ({"drafters": ("ngram:sampled",)}, "drafter 'ngram:sampled': must be ngram"),
+        ({"drafters": ("eagle:smapled",)}, "all but ngram may end in :sampled"),
         ({"drafters": ("exit2", "exit2:sampled")}, "exit2"),
         ({"policy": "magic@ucb1"}, "unknown budget policy 'magic'"),
         ({"policy": "clairvoyant@ngram"}, "runs in simulation only"),

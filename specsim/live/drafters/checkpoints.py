@@ -27,6 +27,7 @@ from specsim.live.drafters.block_net import BlockNet
 from specsim.live.drafters.config_values import checked_values
 from specsim.live.drafters.eagle_layout import eagle_config, eagle_keys, eagle_weights
 from specsim.live.drafters.eagle_net import EagleNet
+from specsim.shipped import shipped_names
 
 DrafterNet: TypeAlias = BlockNet | EagleNet
 
@@ -171,7 +172,9 @@ def locate(source: str | Path) -> Path:
         return path
     text = str(source)
     if path.is_absolute() or text.startswith(".") or text.count("/") != 1:
-        raise InputError(f"{source}: no such drafter folder (a hub id is owner/name)")
+        ships = text in shipped_names("model")
+        hint = f"the drafter that ships is named {text}, without drafter=" if ships else "a hub id is owner/name"
+        raise InputError(f"{source}: no such drafter folder ({hint})")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

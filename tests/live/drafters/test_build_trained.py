@@ -78,7 +78,8 @@ def test_what_cannot_be_built_is_refused_in_one_line(setup, models, monkeypatch)
     told = {
         "medusa": "drafter 'medusa': must be 'ngram', 'exitL'",
         "drafter=": "drafter 'drafter=': must be",
-        "drafter=./nowhere": "./nowhere: no such drafter folder",
+        "drafter=./nowhere": "./nowhere: no such drafter folder (a hub id is owner/name)",
+        "drafter=eagle-tiny": "(the drafter that ships is named eagle-tiny, without drafter=)",
         "drafter=models": "models: not a drafter (config.json is missing)",
     }
     for name, words in told.items():
