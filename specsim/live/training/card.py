@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +55,10 @@ def write_card(
     results: dict[str, Any] | None,
 ) -> str:
     """README.md of a drafter's folder, in Markdown."""
-    names = recipe.domains or data.domains
+    names: Sequence[str] = recipe.domains or data.domains
     rows = data.rows_of(names)
+    found = set(data.domain[rows].tolist())
+    names = [name for name in names if data.domains.index(name) in found]
     outputs = int((data.lengths - data.prompt_len)[rows].sum())
     drawn = ", ".join(f"{int((data.kind[rows] == index).sum())} {name}" for index, name in enumerate(KINDS))
     what = (

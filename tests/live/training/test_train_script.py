@@ -61,6 +61,13 @@ def test_a_part_of_a_plan_is_trained(train, data_file, tmp_path, capsys):
     assert f"error: --only d: {plan} has no such drafter" in capsys.readouterr().err
 
 
+def test_the_card_names_the_domains_that_the_data_hold(train, data_file, tmp_path):
+    arrays = dict(np.load(data_file))
+    np.savez(tmp_path / "math.npz", **arrays | {"dom": np.full_like(arrays["dom"], 2)})
+    assert train("--data", tmp_path / "math.npz", "--steps", 1) == 0
+    assert "| domains | math |" in (tmp_path / "out/README.md").read_text()
+
+
 def test_the_target_answers_prompts_when_there_are_no_data(train, prompt_file, tmp_path):
     assert train("--prompts", prompt_file, "--max-new-tokens", 6, "--steps", 2) == 0
     card = (tmp_path / "out/README.md").read_text()
