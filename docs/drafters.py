@@ -40,7 +40,7 @@ def drafters(results: dict[str, Any]) -> str:
     rows = []
     for name, own in results.items():
         trained = "steps" in own
-        cells = (f"{own['steps']:,}", f"{own['seconds']:.0f}", own["hardware"]) if trained else ("–", "–", "–")
+        cells = (f"{own['steps']:,}", f"{own['seconds']:.1f}", own["hardware"]) if trained else ("–", "–", "–")
         rows.append([f"`{name}`", f"{own['parameters']:,}", *cells])
     return _table(["drafter", "parameters", "steps", "seconds", "trained on"], rows)
 

@@ -62,7 +62,7 @@ def test_tables_say_what_was_evaluated(results):
         ["| ", "math", "**5.00** (4.50)", "6.00 (–)"],
         ["| ", "all", "2.00 (1.50)", "3.00 (–)"],
     ]
-    assert "| `eagle-general` | 5,000,000 | 1,822 | 124 | 1 x a device |" in page
+    assert "| `eagle-general` | 5,000,000 | 1,822 | 124.4 | 1 x a device |" in page
     assert "| chat | 1,234 | 0.25 |" in page
     assert "block-general" not in page.split("<!-- drafters", 1)[1]
     assert script.updated(page, script.read(results)) == page
