@@ -26,12 +26,16 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
 
+def _cap(value: Any) -> bool:
+    return _number(value) or (value == 0 and not isinstance(value, bool))
+
+
 def _flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
 def _layers(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_whole, value))
+    return isinstance(value, list) and all(map(_whole, value))
 
 
 def _texts(value: Any) -> bool:
@@ -59,10 +63,11 @@ CHECKS: tuple[Check, ...] = (
         "a number above 0",
         _number,
         (
-            "attention_factor", "beta_fast", "beta_slow", "factor", "final_logit_softcapping", "high_freq_factor",
-            "input_embedding_scale", "low_freq_factor", "output_multiplier", "rms_norm_eps", "rope_theta",
+            "attention_factor", "beta_fast", "beta_slow", "factor", "high_freq_factor", "input_embedding_scale",
+             "low_freq_factor", "output_multiplier", "rms_norm_eps", "rope_theta",
         ),
     ),
+    ("a number above 0, or 0 for none", _cap, ("final_logit_softcapping",)),
     (
         "true or false",
         _flag,

@@ -64,7 +64,11 @@ def is_refused(config, weights):
         ({"rope_parameters": {"rope_theta": "x"}}, "rope_theta is 'x'; allowed: a number above 0"),
         ({"rope_parameters": [1]}, r"rope_parameters is \[1\]; allowed: an object"),
         ({"target_layer_ids": 3}, "target_layer_ids is 3; allowed: a list of layer numbers"),
-        ({"target_layer_ids": []}, r"target_layer_ids is \[\]; allowed"),
+        ({"target_layer_ids": [1, -1]}, r"target_layer_ids is \[1, -1\]; allowed"),
+        (
+            {"final_logit_softcapping": -1.0},
+            "final_logit_softcapping is -1.0; allowed: a number above 0, or 0 for none",
+        ),
         ({"mlp_bias": "no"}, "mlp_bias is 'no'; allowed: true or false"),
         ({"architectures": [7]}, r"architectures is \[7\]; allowed: a list of names"),
     ],
@@ -82,3 +86,14 @@ def test_null_is_as_good_as_missing(tmp_path):
     nulls = {"rope_scaling": None, "layer_types": None, "final_logit_softcapping": None}
     assert checked_values(config | nulls, "mine") == checked_values(config, "mine")
     assert "rope_scaling" not in checked_values(config | nulls, "mine")
+
+
+def test_an_empty_list_and_a_cap_of_0_say_nothing(tmp_path):
+    weights = load_file(save_drafter(NETS["eagle"](), tmp_path, dtype=torch.float32))
+    empty = {"eagle_aux_hidden_state_layer_ids": []}
+    config = read_config(tmp_path) | empty | {"eagle_config": empty}
+    assert build_net(config, weights, "mine").config.feature_layers is None
+    weights = load_file(save_drafter(NETS["block"](), tmp_path, dtype=torch.float32))
+    config = read_config(tmp_path)
+    config["dflash_config"]["final_logit_softcapping"] = 0
+    assert build_net(config, weights, "mine").config.logit_cap is None
