@@ -16,7 +16,7 @@ from specsim.live.prompts import Prompt
 from specsim.live.sampling import SamplingParams
 from specsim.live.session_compare import rivals
 from specsim.live.session_replay import Acceptance, check_sampling
-from specsim.policies.build import build_controller
+from specsim.policies.build import build_controller, check_parts
 from specsim.policies.config import parse
 from specsim.policies.controller import Controller
 from specsim.serving import EngineConfig
@@ -182,8 +182,9 @@ def check_session(config: SessionConfig, prompts: Sequence[Prompt]) -> None:
     cost = open_cost(config)
     specs = _known_specs(config) if replay is None else replayed_specs(config, replay)
     if specs is None:
+        names = _arm_names(config)
         for policy in (config.policy, *config.compare):
-            parse(policy)
+            parse(policy) if names is None else check_parts(policy, names)
         return
     check_what_ifs(config, specs)
     controller = session_controller(config, specs)
@@ -248,6 +249,16 @@ def check_prices(controller: Controller, cost: CostTable, slots: int, context: i
             asked.step_cost(drafter, batch, min(controller.max_depth, drafter.max_depth), context)
         asked.switch_seconds(drafter, 1)  # a lone drafter has every prompt to catch up with
     asked.prefill_seconds(1, context)
+
+
+def _arm_names(config: SessionConfig) -> list[str] | None:
+    """Names of the arms; None where a smaller model is one of them, whose name comes with it."""
+    from specsim.live.drafters.named import read_name, split_law
+
+    named = {text: read_name(text) for text in config.drafters}
+    if any(text.startswith("model=") for text in named):
+        return None
+    return [split_law(text)[0] if drafter is None else drafter.arm for text, drafter in named.items()]
 
 
 def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
@@ -113,7 +113,7 @@ def build_controller(
     """
     config = parse(spec) if isinstance(spec, str) else spec
     budget = _build("budget policy", config.budget, BUDGETS, {})
-    arms, drafter_config = _drafter_policy(config, drafters, budget.drafts)
+    arms, drafter_config = _drafter_policy(config, [drafter.name for drafter in drafters], budget.drafts)
     calibrator = _build("calibrator", config.calibrator, CALIBRATORS, {})
     canonical = config.model_copy(
         update={
@@ -137,6 +137,20 @@ def build_controller(
     return controller
 
 
+def check_parts(spec: str | ControllerConfig, names: Sequence[str]) -> None:
+    """Check what can be checked of a controller before its drafters are loaded: its parts, each by itself.
+
+    spec    its text or configuration
+    names   of the drafters of the run, in arm order
+
+    Raises  InputError on an unknown name, option or value, or where a choice among drafters is missing
+    """
+    config = parse(spec) if isinstance(spec, str) else spec
+    budget = _build("budget policy", config.budget, BUDGETS, {})
+    _drafter_policy(config, list(names), budget.drafts)
+    _build("calibrator", config.calibrator, CALIBRATORS, {})
+
+
 def build_arms(config: PolicyConfig, num_arms: int) -> DrafterPolicy:
     """Build a drafter policy by itself.
 
@@ -149,9 +163,8 @@ def build_arms(config: PolicyConfig, num_arms: int) -> DrafterPolicy:
 
 
 def _drafter_policy(
-    config: ControllerConfig, drafters: Drafters, needed: bool
+    config: ControllerConfig, names: list[str], needed: bool
 ) -> tuple[DrafterPolicy, PolicyConfig | None]:
-    names = [drafter.name for drafter in drafters]
     given = {"num_arms": max(len(names), 1)}
     if needed and not names:
         raise InputError(f"{config}: this run has no drafter; only autoregressive does without")

@@ -274,6 +274,9 @@ def longer(target):
 LONG = {"max_position_embeddings": 1024}
 
 
+TRAINED = ("ngram", "drafter=some/heads:sampled")
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -290,6 +293,10 @@ LONG = {"max_position_embeddings": 1024}
         ({"drafters": ("exit2", "exit2:sampled")}, "exit2"),
         ({"policy": "magic@ucb1"}, "unknown budget policy 'magic'"),
         ({"policy": "clairvoyant@ngram"}, "runs in simulation only"),
+        ({"policy": "dcut:depth=good@ngram", "drafters": TRAINED}, "depth = 'good': allowed is a whole number"),
+        ({"policy": "dcut", "drafters": TRAINED}, "this run has 2 drafters, choose one .*: @ngram, @heads, @fixed_arm"),
+        ({"policy": "dcut@ucb1:c=x", "drafters": TRAINED}, "ucb1: option c = 'x'"),
+        ({"compare": ("dcut@exit24",), "drafters": TRAINED}, "unknown drafter policy or drafter 'exit24'"),
         ({"policy": "dcut:score=margin@ngram", "drafters": ("model=x",), "cost": "nope"}, "nope: no such cost table"),
         ({"cost": None}, "specsim profile --model .* and pass --cost FOLDER"),
         ({"concurrency": 300}, "concurrency 300 exceeds max_num_seqs 256"),
