@@ -202,4 +202,11 @@ def _read_weights(folder: Path, allow_pickle: bool) -> dict[str, Tensor]:
         raise InputError(f"{folder}: holds neither *.safetensors nor pytorch_model.bin")
     if not allow_pickle:
         raise InputError(f"{pickled}: weights are pickled; convert them to safetensors, or allow pickle")
-    return dict(torch.load(pickled, map_location="cpu", weights_only=True))
+    try:
+        found = torch.load(pickled, map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001 - an unpickler raises whatever it stumbles over
+        told = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise InputError(f"{pickled}: cannot be read: {told}") from None
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise InputError(f"{pickled}: holds no tensors by name")
+    return found

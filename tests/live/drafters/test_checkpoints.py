@@ -119,3 +119,10 @@ def test_pickled_weights_are_read_only_when_allowed(tmp_path):
     with pytest.raises(InputError, match="pickled"):
         load_drafter(tmp_path)
     assert torch.equal(load_drafter(tmp_path, allow_pickle=True).fc.weight, weights["fc.weight"])
+    (tmp_path / "pytorch_model.bin").write_text("junk")
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: cannot be read: "):
+        load_drafter(tmp_path, allow_pickle=True)
+    for other in ([1, 2], {"fc.weight": 3}):
+        torch.save(other, tmp_path / "pytorch_model.bin")
+        with pytest.raises(InputError, match="holds no tensors by name"):
+            load_drafter(tmp_path, allow_pickle=True)
