@@ -123,7 +123,7 @@ def test_what_is_wrong_is_said_in_one_line(train, data_file, capsys, arguments, 
 )
 def test_a_plan_that_cannot_be_trained_is_refused(train, data_file, tmp_path, capsys, entry, message):
     (tmp_path / "plan.json").write_text(json.dumps([entry]))
-    assert train("--data", data_file, "--plan", tmp_path / "plan.json") == 2
+    assert train("--data", data_file, "--steps", 1, "--plan", tmp_path / "plan.json") == 2
     assert message in capsys.readouterr().err
 
 
