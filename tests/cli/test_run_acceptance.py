@@ -116,7 +116,7 @@ def test_a_limit_and_a_depth_cut_what_was_recorded(replay):
         (("--prompts", "x"), "--prompts: --acceptance serves the trace's requests"),
         (("--prompt", "x", "--limit", "2"), "--prompt, --limit: --acceptance serves"),
         (("--no-chat-template",), "--no-chat-template: --acceptance serves"),
-        (("--compare-autoregressive",), "run it again with the policy autoregressive"),
+        (("--compare-autoregressive",), "run it again with the other policy, such as autoregressive"),
         (("--depth", "7"), "depth 7: synthetic-small was recorded to depth 6"),
         (("--drafters", "ngram,exit28"), "has no such drafter; it has ngram, exit24"),
         (("--draft-work", "layers"), "draft work 'layers': must be free, or layers:K"),

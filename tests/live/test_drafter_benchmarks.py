@@ -187,8 +187,10 @@ def test_rounds_on_a_cpu_take_the_same_steps(script, tmp_path, capsys):
     assert [(cell["policy"], cell["drafter"]) for cell in result["cells"]] == [
         ("autoregressive", ""),
         (DCUT, "block-general"),
-        (f"{DCUT},depth=4", "block-general"),
+        (f"{DCUT},depth=goodput", "block-general"),
         ("fixed_depth:depth=15", "block-general"),
+        (f"{DCUT},depth=goodput", "ngram"),
+        (f"{DCUT},depth=goodput@ucb1:reward=throughput", "all"),
     ]
     for cell in result["cells"]:
         assert len(cell["rounds"]) == 2
