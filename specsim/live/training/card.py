@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from specsim.live.drafters.checkpoints import DrafterNet
@@ -73,7 +74,7 @@ def write_card(
         "target": f"{target.name}, sha256 of its weights {target.model_hash or 'not known'}",
         "trained on": f"{origin.data}: {len(rows):,} outputs of the target ({drawn}), {outputs:,} tokens",
         "domains": ", ".join(names),
-        "started from": recipe.init or "random weights",
+        "started from": started_from(recipe.init),
         "training": f"{run.steps:,} steps, {run.seconds:.0f} s, seed {recipe.seed}; {step}; last loss {final}",
         "hardware": origin.hardware,
         "command": f"`{origin.command}`",
@@ -100,3 +101,13 @@ def write_card(
         table(results) if results else "Not evaluated.",
     ]
     return "\n".join(lines)
+
+
+def started_from(init: str) -> str:
+    """What training began with, in words: a folder by its name alone, since where it lies is nobody's business.
+
+    init  folder or hub id of a drafter (empty: none)
+    """
+    if not init:
+        return "random weights"
+    return Path(init).resolve().name if Path(init).is_dir() else init

@@ -10,7 +10,7 @@ import torch
 from specsim.errors import InputError
 from specsim.live.drafters.checkpoints import load_drafter, unpack
 from specsim.live.training import plan as module
-from specsim.live.training.card import Origin
+from specsim.live.training.card import Origin, started_from
 from specsim.live.training.plan import Session, run_plan
 from specsim.live.training.recipe import Recipe, read_plan
 
@@ -37,6 +37,18 @@ def test_each_drafter_is_written_with_config_card_and_results(session, recipes):
         assert set(results[name]["evaluation"]) == {"chat", "code", "math", "all"}
     assert "domains | code |" in (session.out / "block/README.md").read_text()
     assert not list(session.out.glob("*.state"))
+
+
+def test_the_card_names_the_drafter_that_training_began_with_and_no_folder_it_lies_in(session, recipes, monkeypatch):
+    run_plan([replace(recipes["eagle"], name="first")], replace(session, held_out=None))
+    monkeypatch.chdir(session.out / "first")
+    for place, init in enumerate([session.out / "first", ".", "../first"]):
+        run_plan([replace(recipes["eagle"], name=str(place), init=str(init))], replace(session, held_out=None))
+        assert "| started from | first |" in (session.out / str(place) / "README.md").read_text(), init
+
+
+def test_a_drafter_of_the_hub_is_named_in_full_on_the_card():
+    assert [started_from(init) for init in ("someone/head", "")] == ["someone/head", "random weights"]
 
 
 def test_a_drafter_that_fails_costs_the_others_nothing(session, recipes):
