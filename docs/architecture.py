@@ -9,6 +9,8 @@ import ast
 import sys
 from pathlib import Path
 
+from pages import rewritten
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN = "<!-- modules: written by docs/architecture.py -->\n"
@@ -58,8 +60,7 @@ def section(package: Path) -> str:
         top = name.split(".")[:2]
         group = ".".join(top) if package.joinpath(*top[1:]).is_dir() else package.name
         groups.setdefault(group, []).append(f"- `{name}`: {text}\n")
-    body = "".join(f"\n### `{group}`\n\n{''.join(lines)}" for group, lines in groups.items())
-    return f"{BEGIN}{body}\n{END}"
+    return "\n".join(f"### `{group}`\n\n{''.join(lines)}" for group, lines in groups.items())
 
 
 def updated(page: str, package: Path) -> str:
@@ -70,10 +71,7 @@ def updated(page: str, package: Path) -> str:
     returns  the same text around the new list
     Raises   ValueError when a mark is missing
     """
-    if BEGIN not in page or END not in page:
-        raise ValueError(f"the page must hold {BEGIN.strip()!r} and {END.strip()!r}, each on a line of its own")
-    before, rest = page.split(BEGIN, 1)
-    return before + section(package) + rest.split(END, 1)[1]
+    return rewritten(page, BEGIN, END, section(package))
 
 
 def main() -> int:

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pages import rewritten
+
 PAGE = Path(__file__).resolve().parent / "live.md"
 MEASURED = PAGE.parents[1] / "benchmarks" / "cpu_drafters.json"
 BEGIN, END = "<!-- cpu_drafters: written by docs/cpu_drafters.py -->\n", "<!-- end of cpu_drafters -->\n"
@@ -43,10 +45,7 @@ def updated(page: str, measured: dict[str, Any]) -> str:
 
     Raises  ValueError where the page has no place for it
     """
-    if BEGIN not in page or END not in page:
-        raise ValueError(f"the page must hold {BEGIN.strip()!r} and {END.strip()!r}, each on a line of its own")
-    before, rest = page.split(BEGIN, 1)
-    return f"{before}{BEGIN}\n{table(measured)}\n{END}{rest.split(END, 1)[1]}"
+    return rewritten(page, BEGIN, END, table(measured))
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pages import rewritten
+
 PAGE = Path(__file__).resolve().parent / "drafters.md"
 RESULTS = PAGE.parents[1] / "benchmarks" / "drafters.json"
 BEGIN, END = "<!-- {}: written by docs/drafters.py -->\n", "<!-- end of {} -->\n"
@@ -97,11 +99,7 @@ def updated(page: str, results: dict[str, Any]) -> str:
     Raises  ValueError when a mark is missing
     """
     for name, table in TABLES.items():
-        begin, end = BEGIN.format(name), END.format(name)
-        if begin not in page or end not in page:
-            raise ValueError(f"the page must hold {begin.strip()!r} and {end.strip()!r}, each on a line of its own")
-        before, rest = page.split(begin, 1)
-        page = f"{before}{begin}\n{table(results)}\n{end}{rest.split(end, 1)[1]}"
+        page = rewritten(page, BEGIN.format(name), END.format(name), table(results))
     return page
 
 

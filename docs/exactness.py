@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pages import rewritten
+
 from specsim.report.exactness_terminal import by_policy, decimal
 from specsim.study.exactness.table import KINDS, Combination, enumerate_table
 
@@ -30,10 +32,7 @@ def updated(page: str, found: Sequence[Combination]) -> str:
 
     Raises  ValueError when a mark is missing
     """
-    if BEGIN not in page or END not in page:
-        raise ValueError(f"the page must hold {BEGIN.strip()!r} and {END.strip()!r}, each on a line of its own")
-    before, rest = page.split(BEGIN, 1)
-    return f"{before}{BEGIN}\n{table(found)}\n{END}{rest.split(END, 1)[1]}"
+    return rewritten(page, BEGIN, END, table(found))
 
 
 def _cell(one: Combination) -> str:

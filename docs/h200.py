@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pages import rewritten
+
 PAGE = Path(__file__).resolve().parent / "h200.md"
 MEASURED = Path(__file__).resolve().parents[1] / "benchmarks"
 BEGIN, END = "<!-- {}: written by docs/h200.py -->\n", "<!-- end of {} -->\n"
@@ -226,11 +228,7 @@ def updated(page: str, found: dict[str, Any]) -> str:
     for name, table in TABLES.items():
         if optional.get(name, NAMES[0]) not in found:
             continue
-        begin, end = BEGIN.format(name), END.format(name)
-        if begin not in page or end not in page:
-            raise ValueError(f"the page must hold {begin.strip()!r} and {end.strip()!r}, each on a line of its own")
-        before, rest = page.split(begin, 1)
-        page = f"{before}{begin}\n{table(found)}\n{end}{rest.split(end, 1)[1]}"
+        page = rewritten(page, BEGIN.format(name), END.format(name), table(found))
     return page
 
 

@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from pages import rewritten
+
 from specsim.policies.config import PolicyConfig
 from specsim.study.regret.bernoulli import COURSES, bernoulli
 from specsim.study.regret.result import PolicyRegret, RegretResult
@@ -79,11 +81,7 @@ def updated(page: str, result: RegretResult) -> str:
     Raises  ValueError when a mark is missing
     """
     for name, table in TABLES.items():
-        begin, end = BEGIN.format(name), END.format(name)
-        if begin not in page or end not in page:
-            raise ValueError(f"the page must hold {begin.strip()!r} and {end.strip()!r}, each on a line of its own")
-        before, rest = page.split(begin, 1)
-        page = f"{before}{begin}\n{table(result)}\n{end}{rest.split(end, 1)[1]}"
+        page = rewritten(page, BEGIN.format(name), END.format(name), table(result))
     return page
 
 

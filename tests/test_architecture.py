@@ -49,15 +49,13 @@ def test_the_sentence_on_the_page_is_the_first_of_the_modules_docstring():
 
 def test_top_level_modules_come_first_and_each_subpackage_has_its_heading(package):
     assert architecture.section(package) == (
-        architecture.BEGIN
-        + "\n### `tiny`\n\n- `tiny`: A tiny package.\n- `tiny.core`: The nouns.\n"
-        + "\n### `tiny.inner`\n\n- `tiny.inner`: The inner part.\n- `tiny.inner.engine`: The engine.\n\n"
-        + architecture.END
+        "### `tiny`\n\n- `tiny`: A tiny package.\n- `tiny.core`: The nouns.\n"
+        "\n### `tiny.inner`\n\n- `tiny.inner`: The inner part.\n- `tiny.inner.engine`: The engine.\n"
     )
 
 
 def test_a_new_module_and_a_removed_one_both_make_the_page_out_of_date(package):
-    page = f"before\n{architecture.section(package)}after\n"
+    page = f"before\n{architecture.BEGIN}\n{architecture.section(package)}\n{architecture.END}after\n"
     assert architecture.updated(page, package) == page
     (package / "extra.py").write_text('"""An extra."""\n')
     with_extra = architecture.updated(page, package)
