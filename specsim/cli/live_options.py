@@ -158,7 +158,10 @@ PromptTexts = Annotated[
     ),
 ]
 Limit = Annotated[
-    int | None, typer.Option(min=1, help="Run the first N prompts only.", metavar="N", rich_help_panel=PROMPTS)
+    int | None,
+    typer.Option(
+        min=1, help="Run N prompts in all, the first of each file in turn.", metavar="N", rich_help_panel=PROMPTS
+    ),
 ]
 Concurrency = Annotated[
     int | None,

@@ -38,7 +38,10 @@ def record(
     ] = "ngram,exit24,exit28",
     depth: Annotated[int, typer.Option(min=1, help="Draft tokens a block.")] = 15,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an output.")] = 160,
-    limit: Annotated[int | None, typer.Option(min=1, help="Record this many prompts of each file only.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Record N prompts in all, the first of each file in turn."),
+    ] = None,
     segment: Annotated[
         int | None,
         typer.Option(min=1, help="Take this many prompts of each file in turn: a stream whose domain changes."),
@@ -72,7 +75,7 @@ def record(
     Drawn drafts (--draft-law sampled) replay as an estimate.
     """
     from specsim.live.extra import require_live
-    from specsim.live.prompts import read_prompts, shipped_prompts
+    from specsim.live.prompts import limited, read_prompts, shipped_prompts
     from specsim.live.sampling import SamplingParams
 
     require_live()
@@ -117,7 +120,7 @@ def record(
             bar.update(task, completed=progress.done, total=progress.total, visible=True)
 
         try:
-            run(target, arms, [file.first(limit) for file in files], out, options, resume=resume, report=report)
+            run(target, arms, limited(files, limit), out, options, resume=resume, report=report)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{out} keeps what was recorded; go on with --resume") from None
     _summarize(out, finished)

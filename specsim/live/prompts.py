@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +44,6 @@ class PromptFile:
     sha256: str
     prompts: tuple[Prompt, ...]
 
-    def first(self, limit: int | None) -> PromptFile:
-        """The file cut to its first prompts (None: all)."""
-        return replace(self, prompts=self.prompts[:limit])
-
 
 def shipped_prompts() -> Path:
     """The folder of the prompts that specsim ships.
@@ -76,6 +74,20 @@ def read_prompts(paths: Sequence[Path]) -> tuple[PromptFile, ...]:
                 )
             seen[prompt.id] = file.name
     return files
+
+
+def limited(files: Sequence[PromptFile], limit: int | None) -> tuple[PromptFile, ...]:
+    """The files cut to their first prompts, one more of each in turn until there are enough.
+
+    limit    prompts in all (None: every one)
+    returns  the files that are left with a prompt, in order
+    """
+    if limit is None:
+        return tuple(files)
+    longest = max(len(file.prompts) for file in files)
+    places = (place for row in range(longest) for place, file in enumerate(files) if row < len(file.prompts))
+    kept = Counter(islice(places, limit))
+    return tuple(replace(file, prompts=file.prompts[: kept[place]]) for place, file in enumerate(files) if kept[place])
 
 
 def in_turn(files: Sequence[PromptFile], size: int | None) -> tuple[Prompt, ...]:

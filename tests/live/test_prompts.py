@@ -5,7 +5,8 @@ import json
 import pytest
 
 from specsim.errors import InputError
-from specsim.live.prompts import read_prompts, shipped_prompts
+from specsim.live.prompts import limited, read_prompts, shipped_prompts
+from specsim.live.session_order import interleave
 
 GOOD = {"id": 1, "domain": "chat", "prompt": "hello"}
 
@@ -82,6 +83,37 @@ def test_a_file_without_prompts_is_refused(tmp_path, content, told):
 def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds no"):
         read_prompts([tmp_path])
+
+
+def two_files(tmp_path):
+    write(tmp_path / "a.jsonl", GOOD, GOOD | {"id": 2}, GOOD | {"id": 3}, GOOD | {"id": 4})
+    write(tmp_path / "b.jsonl", GOOD | {"id": 8}, GOOD | {"id": 9})
+    return read_prompts([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        (1, {"a": [1]}),
+        (2, {"a": [1], "b": [8]}),
+        (3, {"a": [1, 2], "b": [8]}),
+        (5, {"a": [1, 2, 3], "b": [8, 9]}),
+        (9, {"a": [1, 2, 3, 4], "b": [8, 9]}),
+        (None, {"a": [1, 2, 3, 4], "b": [8, 9]}),
+    ],
+)
+def test_a_limit_is_of_prompts_in_all_taken_in_turn_from_each_file(tmp_path, limit, kept):
+    files = two_files(tmp_path)
+    cut = limited(files, limit)
+    assert {file.name: [prompt.id for prompt in file.prompts] for file in cut} == kept
+    assert [file.sha256 for file in cut] == [file.sha256 for file in files][: len(cut)]
+
+
+@pytest.mark.parametrize("limit", [*range(1, 8), None])
+def test_a_recording_and_a_run_mean_the_same_prompts_by_a_limit(tmp_path, limit):
+    files = two_files(tmp_path)
+    recorded = [prompt for file in limited(files, limit) for prompt in file.prompts]
+    assert sorted(prompt.id for prompt in recorded) == sorted(prompt.id for prompt in interleave(files, limit))
 
 
 def test_the_shipped_prompts_are_many_varied_and_of_three_domains():

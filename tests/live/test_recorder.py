@@ -273,6 +273,17 @@ def test_the_command_writes_a_trace_and_refuses_to_write_over_it(model_folder, p
     assert "holds a finished trace" in capsys.readouterr().err
 
 
+def test_a_limit_is_of_prompts_in_all(model_folder, prompt_file, tmp_path):
+    more = tmp_path / "more.jsonl"
+    more.write_text("".join(f'{{"id": {number}, "domain": "math", "prompt": "{number}+1="}}\n' for number in range(4)))
+    out = tmp_path / "recorded"
+    command = arguments(model_folder, prompt_file, out, "--prompts", str(more), "--drafters", "ngram", "--limit", "3")
+    assert run(command) == 0
+    trace = Trace.open(out)
+    assert trace.requests.request_id.tolist() == [0, 10, 11]
+    assert [(one.name, one.num_prompts) for one in trace.manifest.prompt_sets] == [("words", 2), ("more", 1)]
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [
