@@ -43,7 +43,7 @@ def parity(
             raise InputError("--recover stands alone")
         from specsim.study.parity.recover import recover as finish
 
-        manifest = finish(folder)
+        manifest = finish(folder, lambda line: typer.echo(f"specsim: warning: {line}", err=True))
         typer.echo(f"{folder}: a {manifest.kind} trace of the requests that had ended")
         return
     from specsim.study.parity.compare import parity as compare

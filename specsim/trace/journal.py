@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,12 @@ REQUESTS_JOURNAL = "requests.partial"
 BUFFER_BYTES = 1 << 20
 """Room for a request's many small pieces, so that they are written at once."""
 
+BEGINNING, ALIGNMENT = 0xFFFFFFFF, 8
+"""How each message of such a stream begins, and of how many bytes its place is a multiple."""
+
+UNREADABLE = (StopIteration, EOFError, pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+"""What reading a message raises that is damaged or not there in full."""
+
 COUNTS = ("arm", "position", "num_drafts", "num_accepted", "num_verified")
 SCORES = tuple(dict.fromkeys(SCORE_COLUMNS.values()))
 SCHEMA = pa.schema(
@@ -29,6 +36,8 @@ SCHEMA = pa.schema(
     + [pa.field("draft_token_ids", pa.list_(pa.int32()))]
     + [pa.field(name, pa.list_(pa.float32())) for name in SCORES]
 )
+
+Entry: TypeAlias = tuple[RequestRow, pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +115,22 @@ class RequestJournal:
 class JournalledRequests:
     """The requests of a journal, in order of request_id; one that a kill cut short at the end of the file is left out.
 
-    folder  that the journal stands in; it stays mapped, not read, until a request is asked for
+    folder  that the journal stands in; it stays mapped, not read, until a request is asked for, but behind damage
+    damage  what cannot be read although requests follow it, in a line (empty: nothing but perhaps the file's end)
     """
 
     def __init__(self, folder: Path) -> None:
-        self._entries: list[tuple[RequestRow, pa.RecordBatch]] = []
+        self._entries: list[Entry] = []
+        self.damage = ""
         path = folder / REQUESTS_JOURNAL
         if path.exists() and path.stat().st_size:
             with reading(path):
-                self._entries = sorted(_batches(path), key=lambda entry: entry[0].request_id)
+                entries, end = _from_beginning(path)
+                behind = list(_behind(path, end))
+            self._entries = sorted(
+                [*entries, *(entry for _, _, entry in behind)], key=lambda entry: entry[0].request_id
+            )
+            self.damage = _damage(path, end, [(first, last) for first, last, _ in behind])
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -125,17 +141,62 @@ class JournalledRequests:
             yield row, _visited(batch).by_drafter(specs)
 
 
-def _batches(path: Path) -> Iterator[tuple[RequestRow, pa.RecordBatch]]:
-    """The whole batches of a journal, and the request of each."""
+def _from_beginning(path: Path) -> tuple[list[Entry], int]:
+    """The requests of a journal up to the first that cannot be read, and the byte where that one begins."""
     file = pa.memory_map(str(path))
+    found: list[Entry] = []
+    end = 0
     try:
         stream = pa.ipc.open_stream(file)
         while True:
-            batch, metadata = stream.read_next_batch_with_custom_metadata()
-            batch.validate(full=True)
-            yield RequestRow(**json.loads(metadata[REQUEST_KEY])), batch
-    except (StopIteration, pa.ArrowInvalid, OSError):
-        return  # the end, or the middle of what was being written when the run was killed
+            end = file.tell()
+            found.append(_next(stream))
+    except UNREADABLE:
+        return found, end  # the end, the middle of what was being written when the run was killed, or damage
+
+
+def _behind(path: Path, start: int) -> Iterator[tuple[int, int, Entry]]:
+    """Requests behind a byte that cannot be read, each with the bytes where it begins and ends."""
+    data = pa.memory_map(str(path)).read_buffer()
+    heads = np.frombuffer(data, "<u4", data.size // 4)[start // 4 :: 2]
+    for place in (start + ALIGNMENT * np.flatnonzero(heads == BEGINNING)).tolist():
+        if place < start:
+            continue  # inside a request that was read
+        try:
+            reader = pa.BufferReader(data)
+            reader.seek(place)
+            pa.ipc.read_message(reader)
+            message = data.slice(place, reader.tell() - place)
+            # A message alone does not hand out what is said of it; a stream does, which begins with the schema.
+            entry = _next(pa.ipc.open_stream(SCHEMA.serialize().to_pybytes() + message.to_pybytes()))
+        except UNREADABLE:
+            continue
+        start = place + message.size
+        yield place, start, entry
+
+
+def _next(stream: pa.RecordBatchStreamReader) -> Entry:
+    batch, metadata = stream.read_next_batch_with_custom_metadata()
+    batch.validate(full=True)
+    return RequestRow(**json.loads(metadata[REQUEST_KEY])), batch
+
+
+def _damage(path: Path, end: int, behind: Sequence[tuple[int, int]]) -> str:
+    """What is between the requests that could be read.
+
+    end     byte up to which the file could be read from its beginning
+    behind  bytes where each request behind it begins and ends
+    """
+    ends = [end, *(last for _, last in behind)]
+    gaps = [first - last for last, (first, _) in zip(ends, behind, strict=False) if first > last]
+    if not gaps:
+        return ""
+    places = f" in {len(gaps)} places" if len(gaps) > 1 else ""
+    readable = "the 1 request" if len(behind) == 1 else f"the {len(behind)} requests"
+    return (
+        f"{path}: damaged in the middle, not merely cut off at its end: {sum(gaps)} bytes{places} from byte {end} on "
+        f"cannot be read, {readable} behind them can"
+    )
 
 
 def _visited(batch: pa.RecordBatch) -> VisitedBlocks:

@@ -7,7 +7,10 @@ import shutil
 
 import pytest
 
+from specsim.trace import Trace
+from specsim.trace.journal import REQUESTS_JOURNAL
 from tests.sim.simulated_run import TRACE, edit_run, edit_steps, write_run
+from tests.trace.test_journal import journalled, request, visited
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +83,29 @@ def test_bad_input_ends_with_exit_code_2_and_one_line(refused, run, tmp_path):
     assert "the run was cut short" in refused("parity", run)
     assert "nothing is left to be recovered" in refused("parity", run, "--recover")
     assert "--recover stands alone" in refused("parity", run, "--recover", "--json")
+
+
+def test_a_damaged_journal_is_told_apart_from_one_that_was_cut_off(specsim, run, tmp_path):
+    for name, hole in (("cut", ()), ("damaged", range(8))):
+        folder = tmp_path / name
+        _, journal = journalled(folder, 1)
+        path = folder / REQUESTS_JOURNAL
+        start = path.stat().st_size
+        journal.append(request(2), visited())
+        size = path.stat().st_size - start
+        journal.append(request(3), visited())
+        content = bytearray(path.read_bytes()[:-1] if name == "cut" else path.read_bytes())
+        for place in hole:
+            content[start + place] = 0
+        path.write_bytes(content)
+        shutil.copy(run / "run.json", folder)
+        edit_run(folder, complete=False)
+        code, out, errors = specsim("parity", folder, "--recover")
+        assert (code, out) == (0, f"{folder}: a trajectory trace of the requests that had ended\n")
+        assert Trace.open(folder).requests.request_id.tolist() == ([1, 2] if name == "cut" else [1, 3])
+        assert errors == (
+            ""
+            if name == "cut"
+            else f"specsim: warning: {path}: damaged in the middle, not merely cut off at its end: {size} bytes from "
+            f"byte {start} on cannot be read, the 1 request behind them can\n"
+        )

@@ -1,11 +1,13 @@
 """A journal of requests: what comes back, in which order, and what a kill leaves of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from specsim.errors import InputError
 from specsim.trace import RequestRow, Trace, TraceWriter
-from specsim.trace.journal import REQUESTS_JOURNAL, JournalledRequests, RequestJournal, VisitedBlocks
+from specsim.trace.journal import REQUESTS_JOURNAL, SCHEMA, JournalledRequests, RequestJournal, VisitedBlocks
 from tests.trace.traces import drafter, manifest
 
 ENTRIES = (drafter("first", max_depth=3), drafter("second", max_depth=2, scores=("drawn_prob", "margin")))
@@ -61,7 +63,7 @@ def test_a_request_is_in_the_file_before_the_journal_is_closed(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 40])
-def test_a_request_cut_anywhere_costs_only_itself(tmp_path, kept):
+def test_a_request_cut_anywhere_costs_only_itself_and_is_no_damage(tmp_path, kept):
     _, journal = journalled(tmp_path, 1)
     path = tmp_path / REQUESTS_JOURNAL
     whole = path.stat().st_size
@@ -69,7 +71,83 @@ def test_a_request_cut_anywhere_costs_only_itself(tmp_path, kept):
     second = path.stat().st_size - whole
     for size in {whole + kept, whole + second // 2, whole + second - 1}:
         path.write_bytes(path.read_bytes()[:size].ljust(size, b"\0"))
-        assert [row.request_id for row, _ in JournalledRequests(tmp_path).blocks(SPECS)] == [1]
+        assert ids(tmp_path) == ([1], "")
+
+
+def ids(folder):
+    """Requests of a journal, and what it says of damage."""
+    found = JournalledRequests(folder)
+    return [row.request_id for row, _ in found.blocks(SPECS)], found.damage
+
+
+def places(folder, *numbers):
+    """A journal of those requests, not closed: its file, and where each of them begins, and the last one ends."""
+    _, journal = journalled(folder)
+    path = folder / REQUESTS_JOURNAL
+    found = [SCHEMA.serialize().size]
+    for number in numbers:
+        journal.append(request(number), visited(10 * number))
+        found.append(path.stat().st_size)
+    return path, found
+
+
+def overwrite(path, start, data):
+    content = path.read_bytes()
+    path.write_bytes(content[:start] + data + content[start + len(data) :])
+
+
+DAMAGES = {
+    "its beginning": lambda size: (0, b"\x01" * 8),
+    "a length that is too large": lambda size: (4, b"\xff\xff\xff\x7f"),
+    "a length that is too small": lambda size: (4, (8).to_bytes(4, "little")),
+    "an end of stream": lambda size: (4, bytes(4)),
+    "a page that was never written": lambda size: (0, bytes(size)),
+    "beginnings everywhere": lambda size: (0, b"\xff" * size),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_requests_behind_a_damaged_one_are_read_and_the_damage_is_told(tmp_path, damage):
+    path, (_, second, third, _, end) = places(tmp_path, 1, 2, 3, 4)
+    start, data = damage(third - second)
+    overwrite(path, second + start, data)
+    told = (
+        f"{path}: damaged in the middle, not merely cut off at its end: {third - second} bytes from byte {second} on "
+        "cannot be read, the 2 requests behind them can"
+    )
+    assert ids(tmp_path) == ([1, 3, 4], told)
+    path.write_bytes(path.read_bytes()[: end - 1])  # cut off as well
+    assert ids(tmp_path) == ([1, 3], told.replace("the 2 requests", "the 1 request"))
+
+
+def test_a_damaged_request_is_not_taken_for_another_one(tmp_path):
+    """Its own words are not believed, nor is anything inside it that begins as requests do."""
+    writer, journal = journalled(tmp_path, 1)
+    path = tmp_path / REQUESTS_JOURNAL
+    start = path.stat().st_size
+    journal.append(request(2), replace(visited(), draft_token_ids=np.full(5, -1)))
+    end = path.stat().st_size
+    journal.append(request(3), visited())
+    overwrite(path, path.read_bytes().index(b'{"request_id": 2'), b"[")
+    assert ids(tmp_path)[0] == [1, 3]
+    assert f" {end - start} bytes from byte {start} on " in ids(tmp_path)[1]
+    writer.finish_with(JournalledRequests(tmp_path).blocks(SPECS))
+    assert Trace.open(tmp_path).validate().num_rows == 6
+
+
+def test_every_damaged_place_is_counted_and_the_beginning_may_be_one(tmp_path):
+    path, (first, _, third, fourth, _) = places(tmp_path, 1, 2, 3, 4)
+    overwrite(path, 0, bytes(8))
+    overwrite(path, third, bytes(8))
+    read, told = ids(tmp_path)
+    assert read == [1, 2, 4]
+    assert f" {first + fourth - third} bytes in 2 places from byte 0 on cannot be read, the 3 requests behind" in told
+
+
+def test_a_journal_that_was_closed_is_not_damaged(tmp_path):
+    _, journal = journalled(tmp_path, 1, 2)
+    journal.close()
+    assert ids(tmp_path) == ([1, 2], "")
 
 
 def test_a_run_killed_before_its_first_request_ended_has_none(tmp_path):

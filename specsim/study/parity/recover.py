@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,11 @@ from specsim.trace.manifest import read_manifest
 from specsim.trace.writer import PARTS_FOLDER
 
 
-def recover(folder: str | Path) -> Manifest:
+def recover(folder: str | Path, warn: Callable[[str], None] = lambda line: None) -> Manifest:
     """Make a trace of the requests that had ended when the run was killed, and of the steps written until then.
 
     folder  of the run; run.json stays marked as not complete, since the requests under way are lost
+    warn    told in a line where the journal of requests is damaged and not merely cut off
     Raises  InputError when the run was closed, or no request had ended
     """
     path = Path(folder)
@@ -31,8 +33,10 @@ def recover(folder: str | Path) -> Manifest:
     journal = path / STEPS_JOURNAL
     data = journal.read_bytes() if journal.exists() else b""
     whole = len(data) - len(data) % STEP_DTYPE.itemsize  # the last record may be cut
-    ended = JournalledRequests(path).blocks(manifest.specs)
-    sealed = writer.finish_with(ended, np.frombuffer(data[:whole], STEP_DTYPE))
+    ended = JournalledRequests(path)
+    if ended.damage:
+        warn(ended.damage)
+    sealed = writer.finish_with(ended.blocks(manifest.specs), np.frombuffer(data[:whole], STEP_DTYPE))
     journal.unlink(missing_ok=True)
     (path / REQUESTS_JOURNAL).unlink(missing_ok=True)
     return sealed
