@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from specsim.errors import InputError
 
-Phase: TypeAlias = Literal["verify", "draft", "prefill", "plan", "host", "switch"]
+Phase: TypeAlias = Literal["verify", "draft", "prefill", "plan", "host", "switch", "late", "late_draft", "join"]
 Provenance: TypeAlias = Literal["measured", "published", "derived"]
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -27,13 +27,16 @@ NEEDS: dict[Phase, tuple[str, ...]] = {
     "plan": (),
     "host": (),
     "switch": ("drafter", "tokens"),
+    "late": (),
+    "late_draft": (),
+    "join": ("tokens",),
 }
 """Which of the nullable keys a phase has; the others must be null."""
 
 NO_BATCH: tuple[Phase, ...] = ("prefill", "switch")
 """Phases priced by tokens, not by batch; their cells carry batch 1."""
 
-NO_CONTEXT: tuple[Phase, ...] = ("plan", "host", "switch")
+NO_CONTEXT: tuple[Phase, ...] = ("plan", "host", "switch", "late", "late_draft", "join")
 """Phases priced without context; their cells carry context 0."""
 
 
@@ -45,9 +48,10 @@ class Cell:
     seconds      median duration, finite and not negative
     batch        running requests (1 in prefill and switch)
     tokens       verify: tokens fed, one anchor a request included, and inside capture sizes a capture size;
-                 prefill: prompt tokens added to a step; switch: tokens the drafter missed
+                 prefill: prompt tokens added to a step; switch: tokens the drafter missed;
+                 join: requests admitted
     depth        draft: draft tokens a request
-    context      mean sequence length of the requests (0 in plan, host and switch)
+    context      mean sequence length of the requests (0 in the phases of `NO_CONTEXT`)
     drafter      draft and switch: whose
     num_samples  measurements behind the median (None: not known)
     provenance   how this number was got

@@ -37,7 +37,7 @@ class ByContext(Generic[S]):
         for cell in cells:
             groups.setdefault(cell.context, []).append(cell)
         self.surfaces = {context: build(groups[context]) for context in sorted(groups)}
-        self._contexts = list(self.surfaces)
+        self.contexts = list(self.surfaces)
 
     def at(self, context: int, edge: Edge, read: Callable[[S], Any]) -> Any:
         """What `read` finds at a context, interpolated.
@@ -46,13 +46,13 @@ class ByContext(Generic[S]):
         edge      what to do beyond the largest measured context
         read      seconds from the look-up of one measured context
         """
-        last = self._contexts[-1]
-        if len(self._contexts) == 1 and context != last:
+        last = self.contexts[-1]
+        if len(self.contexts) == 1 and context != last:
             only = f"{self.what} was measured at context {last} only: it is charged the same at every context"
             edge.note(only if self._resolved else UNRESOLVED)
         elif context > last:
             edge.beyond(f"context of {self.what}", context, f"up to {last}")
-        low, high, weight = bracket(self._contexts, context)
+        low, high, weight = bracket(self.contexts, context)
         first = read(self.surfaces[low])
         return first if low == high else lerp(first, read(self.surfaces[high]), weight)
 
@@ -108,6 +108,34 @@ class BatchCurve:
             edge.beyond(f"{self._phase} batch", batch, f"{self._curve.low} to {self._curve.high}")
         return float(self._curve.at(np.float64(batch)))
 
+    def nearest(self, batch: int) -> float:
+        """Seconds at a batch, or at the nearest that was measured."""
+        if self._curve is None:
+            return 0.0
+        return float(self._curve.at(np.float64(min(max(batch, self._curve.low), self._curve.high))))
+
+
+class JoinSurface:
+    """Seconds of requests that join a step over batch and their number, none for nobody. No cells: 0."""
+
+    def __init__(self, cells: list[Cell]) -> None:
+        rows: dict[int, dict[int, float]] = {}
+        for cell in cells:
+            rows.setdefault(cell.batch, {0: 0.0})[cell.tokens or 0] = cell.seconds
+        self._rows = {batch: Curve(rows[batch]) for batch in sorted(rows)}
+        self._batches = list(self._rows)
+
+    def at(self, batch: int, requests: int) -> float:
+        """Seconds of so many requests; those beyond the most measured cost as much each as the last ones measured.
+
+        batch   beyond the measured ones it is read at the nearest
+        """
+        if not self._batches:
+            return 0.0
+        low, high, weight = bracket(self._batches, min(batch, self._batches[-1]))
+        first, last = (self._rows[at].at(np.float64(requests)) for at in (low, high))
+        return float(lerp(first, last, weight))
+
 
 class TokenCurve:
     """Seconds over a number of tokens alone, none at 0: prefill, catching up a drafter's cache.
@@ -151,6 +179,9 @@ class Phases:
         self.prefill = by_context("prefill", prefill, TokenCurve) if prefill else None
         self.plan = BatchCurve(groups.get(("plan", None), []))
         self.host = BatchCurve(groups.get(("host", None), []))
+        self.late = BatchCurve(groups.get(("late", None), []))
+        self.late_draft = BatchCurve(groups.get(("late_draft", None), []))
+        self.join = JoinSurface(groups.get(("join", None), []))
         self.switch = {d: TokenCurve(groups["switch", d]) for d in drafters("switch")}
 
     def verify_seconds(self, batch: int, tokens: Ints, context: int, edge: Edge) -> Floats:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specsim.core import DrafterSpec, StepCost, StepSeconds
-from specsim.cost.cells import Cell, check_cells
+from specsim.cost.cells import Cell, Phase, check_cells
 from specsim.cost.curves import Edge
 from specsim.cost.envelope import lower_envelope
 from specsim.cost.files import read_table, write_table
@@ -27,6 +27,10 @@ CACHE_ENTRIES = 2048
 
 NO_CACHE_OF_ITS_OWN = ("ngram", "early_exit")
 """Kinds of drafters that read the tokens or the target's cache, so that nothing is to be caught up."""
+
+
+CHANGES: tuple[Phase, ...] = ("late", "late_draft", "join")
+"""Phases of steps whose requests change, which an engine is not asked for when it decides."""
 
 
 class _Entry(NamedTuple):
@@ -64,6 +68,7 @@ class CostTable:
         self._prices = dict(prices)
         self._edge = Edge(f"cost table {meta.name}", extrapolate)
         self._entry = lru_cache(CACHE_ENTRIES)(self._look_up)
+        self._gain = lru_cache(CACHE_ENTRIES)(self._gain_of_launching_ahead)
         self._note_what_holds_always()
 
     @classmethod
@@ -203,6 +208,43 @@ class CostTable:
             raise self._unpriced(drafter, "switch")
         self._edge.note(f"switching to {drafter.name} is derived from its hint as a share of the target's prefill")
         return drafter.target_fraction * self.prefill_seconds(missed_tokens, 0.0)
+
+    @property
+    def charges_changes(self) -> bool:
+        """Whether steps whose requests change take longer than others: there are cells that say so."""
+        return any(cell.phase in CHANGES for cell in self.cells)
+
+    def late_seconds(self, batch: int, drafts: bool) -> float:
+        """Seconds that a step takes longer when nothing of it was launched while the host was at the one in front.
+
+        batch   running requests; outside the measured range, the nearest measured
+        drafts  whether the step drafts
+        """
+        curve = self._phases.late_draft if drafts else self._phases.late
+        return curve.nearest(batch)
+
+    def join_seconds(self, batch: int, requests: int) -> float:
+        """Seconds that requests which join add to steps beyond their prompts: admission, first token, and end.
+
+        batch     running requests; outside the measured range, the nearest measured
+        requests  how many join in the step
+        """
+        return self._phases.join.at(batch, requests) if requests else 0.0
+
+    def gain_of_launching_ahead(self, batch: int) -> float | None:
+        """What launching a plain step's pass ahead gains, as a share of the pass (None: not measured).
+
+        batch  running requests; outside the measured range, the nearest measured
+        """
+        return self._gain(min(max(batch, self.ranges.batch[0]), self.ranges.batch[1]))
+
+    def _gain_of_launching_ahead(self, batch: int) -> float | None:
+        if not any(cell.phase == "late" for cell in self.cells):
+            return None
+        silent = Edge(self._edge.where, extrapolate=True)
+        context = self._phases.verify.contexts[0]
+        plain = self._phases.verify_seconds(batch, np.array([batch]), context, silent)
+        return self.late_seconds(batch, False) / max(float(plain[0]), 1e-9)
 
     def _look_up(self, drafter: DrafterSpec | None, batch: int, depth: int, context_cell: int) -> _Entry:
         context = self._context_cell(context_cell * CONTEXT_GRID)

@@ -17,19 +17,10 @@ from specsim.kernels.verify import Verdict
 from specsim.live.drafters.batch import DraftBatch, Drafted, DraftsAhead
 from specsim.live.runner import PassOutput, Rows
 from specsim.live.step import Step
+from specsim.serving.foresight import SAME_ORDERS, Surprises
 
 if TYPE_CHECKING:
     from specsim.live.engine import Engine
-
-MOST_SURPRISES = 0.04
-"""Share of plain steps that may turn out otherwise than foreseen. A pass that was run for nothing costs some ten times
-of what one gains that was launched ahead."""
-
-MEMORY = 64
-"""Plain steps that this share is of, the older counting less."""
-
-SAME_ORDERS = 4
-"""Orders in a row that must have been the same before the next one is taken to be it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ class Ahead:
     engine  whose
     limits  longest sequence each arm can draft after, drafts included
 
-    enabled     whether anything is launched ahead: on a CPU, which would have to compute it first, only tests want it
+    enabled     whether anything is launched ahead: by the options, but not on a CPU, which would have to compute it first
     num_taken   steps that had their beginning
     num_dropped beginnings that came to nothing
     """
@@ -64,12 +55,12 @@ class Ahead:
     def __init__(self, engine: Engine, limits: Sequence[int]) -> None:
         self._engine, self._limits = engine, limits
         self._setup, self._controller = engine.setup, engine.controller
-        self.enabled = engine.setup.device.type == "cuda"
+        self.enabled = engine.options.launch_ahead and engine.setup.device.type == "cuda"
         self.num_taken = self.num_dropped = 0
         self._launched: Launched | None = None
         self._order: Order | None = None
         self._same = 0  # steps in a row whose order was that of the one before
-        self._surprises = 0.0  # share of foreseen plain steps that turned out otherwise
+        self._surprises = Surprises()
         self._foreseen: np.ndarray | None = None  # who was to decode plainly, and nothing else to happen
         self._plain = not self._controller.budget_policy.drafts
         self._drafters = [drafter if isinstance(drafter, DraftsAhead) else None for drafter in engine.drafters]
@@ -100,7 +91,8 @@ class Ahead:
         if comes or not len(whose) or (emitted >= slots.limit[whose]).any():
             return None
         self._foreseen = whose
-        if self._surprises >= MOST_SURPRISES or not self._setup.pool.hand_out_ahead(whose, lengths):
+        gain = self._engine.cost.gain_of_launching_ahead(len(whose))
+        if not self._surprises.allow(gain) or not self._setup.pool.hand_out_ahead(whose, lengths):
             return None
         if newcomers or step.batch is None or verdict is None:
             after = self._setup.state.batch(whose, lengths, np.zeros_like(whose), emitted)
@@ -169,8 +161,7 @@ class Ahead:
         """Whether a plain step is what was foreseen."""
         foreseen, self._foreseen = self._foreseen, None
         if foreseen is not None:
-            surprised = bool(step.chunks) or self._rows_in(step.slots, foreseen) is None
-            self._surprises += (surprised - self._surprises) / MEMORY
+            self._surprises.learn(bool(step.chunks) or self._rows_in(step.slots, foreseen) is None)
 
     def _rows_in(self, slots: np.ndarray, foreseen: np.ndarray) -> np.ndarray | None:
         """[b] int64, rows of a plain pass over some slots that serve for others (None: the pass is another)."""

@@ -51,6 +51,7 @@ class Committer:
         self._scheduler, self._slots = engine.scheduler, engine.scheduler.slots
         self._readback = Readback(engine.setup.device)
         self._put_off: Callable[[], None] | None = None
+        self._chores: list[Callable[[], None]] = []
         self._stop_ids = np.array(engine.setup.target.stop_ids, np.int64)
 
     def ask(self, step: Step, verdict: Verdict | None, first: FirstTokens | None) -> None:
@@ -69,6 +70,7 @@ class Committer:
         returns  the instant of the commit, seconds
         """
         self.settle()
+        self.do_chores()
         judged, begun = self._to_host(step, verdict, first)
         emission = None if judged is None else self._emission(step, judged)
         seconds = self._seconds(step)
@@ -96,6 +98,17 @@ class Committer:
         put_off, self._put_off = self._put_off, None
         if put_off is not None:
             put_off()
+
+    def add_chore(self, chore: Callable[[], None]) -> None:
+        """Have something done for which nobody waits, once the device is busy again or nothing is left to do."""
+        self._chores.append(chore)
+
+    def do_chores(self) -> None:
+        """Do everything that was asked for since."""
+        chores, self._chores = self._chores, []
+        for chore in chores:
+            with self._engine.listening:
+                chore()
 
     def _report_and_tell(self, report: Callable[[], None], members: Members) -> None:
         report()

@@ -267,6 +267,17 @@ class Engine:
         self.listening.raise_first()
         return worked
 
+    def add_chore(self, chore: Callable[[], None]) -> None:
+        """Have something done for which no request waits, such as writing down what has ended.
+
+        chore  is called once the next step's pass runs, or by `settle`; what it raises is raised as an observer's
+        """
+        self._stepper.add_chore(chore)
+
+    def launch_ahead(self, on: bool) -> None:
+        """Whether beginnings of steps are launched ahead from the next step on, whatever the options say."""
+        self._stepper.ahead.enabled = on
+
     def settle(self) -> None:
         """Tell everyone of the latest step who has not been told; what they raise is raised then."""
         self._stepper.settle()

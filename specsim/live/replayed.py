@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -209,12 +210,20 @@ class ClosedLoad:
 
     def __init__(self, engine: Engine, recording: Recording, order: Iterator[int]) -> None:
         self._engine, self._recording, self._order = engine, recording, order
+        self._longest_prompt: int | None = None
         engine.observers.append(self)
 
     def start(self, concurrency: int) -> None:
         """Submit the first requests."""
         for _ in range(concurrency):
             self._submit()
+
+    @contextmanager
+    def short_prompts(self, tokens: int) -> Iterator[None]:
+        """Inside, prompts are cut to so many tokens."""
+        self._longest_prompt = tokens
+        yield
+        self._longest_prompt = None
 
     def stop(self) -> None:
         """End every request, so that another engine may have the setup."""
@@ -237,7 +246,8 @@ class ClosedLoad:
         output = int(self._recording.trace.requests.num_output_tokens[index])
         params = SamplingParams(max_tokens=output, ignore_eos=True)
         domain = self._recording.trace.requests.domains[int(self._recording.trace.requests.domain[index])]
-        self._engine.submit(self._recording.prompt(index), params, domain=domain, index=index)
+        prompt = self._recording.prompt(index)[: self._longest_prompt]
+        self._engine.submit(prompt, params, domain=domain, index=index)
 
 
 def replayed_drafters(recording: Recording, setup: LiveSetup, costs: Sequence[str]) -> list[ReplayedDrafter]:

@@ -83,8 +83,13 @@ class Stepper:
             self.rest()
 
     def settle(self) -> None:
-        """Tell everyone of the step before, if that was put off until the pass of the next one."""
+        """Tell everyone of the step before, and do what was put off until the pass of the next one."""
         self._committer.settle()
+        self._committer.do_chores()
+
+    def add_chore(self, chore: Callable[[], None]) -> None:
+        """See `Engine.add_chore`."""
+        self._committer.add_chore(chore)
 
     def rest(self) -> None:
         """Nothing is left to do: the next step does not begin where the last one ended."""
@@ -96,7 +101,7 @@ class Stepper:
         now = self.clock.now() if self._committed_at is None else self._committed_at
         scheduler = self.scheduler
         if self._members_may_change():
-            self.settle()  # who is told of a step finds its requests where they were
+            self._committer.settle()  # who is told of a step finds its requests where they were
         chunks = [(slot, size) for slot, size in scheduler.schedule(now) if size]
         for slot in scheduler.admitted:
             request = self.scheduler.slots.request(slot)

@@ -62,12 +62,26 @@ class Offer:
     scores: np.ndarray
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request that is to be written down.
+
+    step  engine steps taken when it ended
+    at    when the last of them was over, seconds
+    """
+
+    request: LiveRequest
+    end: End
+    step: int
+    at: float
+
+
 class TrajectoryRecorder:
     """Observes an engine from before its first step, and writes a run folder.
 
-    The folder is a `trajectory` trace with its steps, and beside it run.json and the cost table. A request is in a
-    journal once it has ended, and each step once it is over: a process that is killed loses neither. `close` makes the
-    trace of them. Use it as a context manager, or call `close`.
+    The folder is a `trajectory` trace with its steps, and beside it run.json and the cost table. Each step is in a
+    journal once it is over, and a request once the step after its last one is under way, so that no other request waits
+    for that: a process that is killed loses neither. `close` makes the trace of them. Use it as a context manager, or call `close`.
 
     folder       new or empty
     engine       whose run is recorded; requests may wait in it, but no step may have been taken
@@ -104,6 +118,7 @@ class TrajectoryRecorder:
         self._requests = RequestJournal(self.folder)
         self._journal = (self.folder / STEPS_JOURNAL).open("wb", buffering=0)
         self._visits: dict[int, list[tuple[Offer, int]]] = {}
+        self._ended: list[Ended] = []
         self._submissions: dict[int, Submission] = {}
         self._cancellations: list[Cancellation] = []
         self._prompt_ids: dict[int, int] = {}
@@ -121,6 +136,7 @@ class TrajectoryRecorder:
             self.close()
         else:
             self._abandon()
+            self._write_ended()
             self._requests.close()
 
     def tag(self, request: LiveRequest, prompt_id: int) -> None:
@@ -140,7 +156,9 @@ class TrajectoryRecorder:
 
     def on_request(self, request: LiveRequest) -> None:
         """See `Observer.on_request`."""
-        self._keep(request, _end_of(request))
+        if not self._ended:
+            self._engine.add_chore(self._write_ended)
+        self._ended.append(Ended(request, _end_of(request), self._engine.tally.totals.num_steps, self._now))
 
     def close(self) -> None:
         """Write what still runs as unfinished, and make the trace of everything.
@@ -151,11 +169,12 @@ class TrajectoryRecorder:
             return
         self._engine.settle()
         self._abandon()
-        scheduler = self._engine.scheduler
+        self._write_ended()
+        scheduler, step = self._engine.scheduler, self._engine.tally.totals.num_steps
         running = [scheduler.slots.request(slot) for slot in scheduler.running]
         for request in (*running, *scheduler.waiting):
             assert isinstance(request, LiveRequest)
-            self._keep(request, "unfinished")
+            self._keep(Ended(request, "unfinished", step, self._now))
         self._requests.close()
         steps = np.fromfile(self.folder / STEPS_JOURNAL, STEP_DTYPE)
         self._writer.finish_with(JournalledRequests(self.folder).blocks(self._specs), steps)
@@ -170,6 +189,11 @@ class TrajectoryRecorder:
         write_run_file(self.folder, self._header.model_copy(update=update))
         for journal in (STEPS_JOURNAL, REQUESTS_JOURNAL):
             (self.folder / journal).unlink()
+
+    def _write_ended(self) -> None:
+        """Write down the requests that have ended since this was last done."""
+        while self._ended:
+            self._keep(self._ended.pop(0))
 
     def _abandon(self) -> None:
         """Stop observing."""
@@ -216,11 +240,11 @@ class TrajectoryRecorder:
         scores[wrong] = 0.0
         return scores
 
-    def _keep(self, request: LiveRequest, end: End) -> None:
+    def _keep(self, ended: Ended) -> None:
         """Write one request down."""
+        request, end, step = ended.request, ended.end, ended.step
         count = len(request.token_ids)
         visited = self._visited(self._visits.pop(request.sequence, []))
-        step = self._engine.tally.totals.num_steps
         if end == "cancelled":
             self._cancellations.append(Cancellation(sequence=request.sequence, before_step=step))
         self._submissions[request.sequence] = Submission(
@@ -237,7 +261,7 @@ class TrajectoryRecorder:
             num_output_tokens=count,
             failed_in_step=step - 1 if end == "failed" else None,
             first_token_at=None if np.isnan(request.first_token_at) else request.first_token_at,
-            ended_at=None if end == "unfinished" else max(self._now, request.arrived_at),
+            ended_at=None if end == "unfinished" else max(ended.at, request.arrived_at),
             last_block=self._last_block(visited) if (visited.position >= count).any() else None,
         )
         if not count:

@@ -19,6 +19,7 @@ from specsim.serving.scheduler import Scheduler
 from specsim.serving.slots import Request
 from specsim.serving.tally import Block, Tally, plan_hash
 from specsim.sim.events import STEP_END, WAKE_UP, Signal, Timed
+from specsim.sim.late import Lateness
 from specsim.sim.mixed import Mixer
 from specsim.sim.replay import Replay
 
@@ -96,6 +97,9 @@ class Replica:
         ]
         self._catch_up = CatchUp(len(self._context_limits), len(scheduler.slots.requests))
         self._mixer = Mixer(replay, cost, self._context_limits)
+        # Where prompts cost nothing, neither does who joins: both are somebody else's.
+        changes = cost.charges_changes and scheduler.config.prefill == "charged"
+        self._late = Lateness(scheduler, controller, cost) if changes else None
         self._members = NONE
         self._domains: tuple[str, ...] = ()
         self._requests: tuple[int, ...] = ()
@@ -114,6 +118,8 @@ class Replica:
         """The SimPy process."""
         while True:
             if not self.scheduler.has_work():
+                if self._late is not None:
+                    self._late.rest()
                 self._idle = Signal(self.env)
                 yield self._idle
                 self._idle = None
@@ -136,11 +142,17 @@ class Replica:
             return self._prefill_only(chunks)
         context = self._context(slots)
         order = self.controller.choose(context)
-        switch = self._switch_seconds(order, slots)
-        prefill = self._prefill_seconds(chunks, context.mean_context)
+        extra = StepSeconds(
+            host=self._late_seconds(slots, chunks, order),
+            switch=self._switch_seconds(order, slots),
+            prefill=self._prefill_seconds(chunks, context.mean_context),
+        )
         if order.depth == 0:
-            return self._plain_step(order, slots, chunks, context, StepSeconds(switch=switch, prefill=prefill))
-        return self._speculative_step(order, slots, chunks, context, StepSeconds(switch=switch, prefill=prefill))
+            return self._plain_step(order, slots, chunks, context, extra)
+        return self._speculative_step(order, slots, chunks, context, extra)
+
+    def _late_seconds(self, slots: np.ndarray, chunks: list[tuple[int, int]], order: Order) -> float:
+        return 0.0 if self._late is None else self._late.seconds(slots, chunks, order)
 
     def _admit(self, slot: int) -> None:
         slots = self.scheduler.slots
@@ -199,15 +211,17 @@ class Replica:
     def _prefill_only(self, chunks: list[tuple[int, int]]) -> Step:
         computed = [self.scheduler.slots.computed[slot] for slot, _ in chunks]
         context = sum(computed) / len(computed) if computed else 0.0
-        seconds = StepSeconds(prefill=self._prefill_seconds(chunks, context, alone=True))
-        waiting = len(self.scheduler.waiting)
-        return Step(self.clock.now, NONE, Order(0, 0), None, NONE, NONE, NONE, seconds, chunks, waiting)
+        order, waiting = Order(0, 0), len(self.scheduler.waiting)
+        seconds = StepSeconds(
+            host=self._late_seconds(NONE, chunks, order), prefill=self._prefill_seconds(chunks, context, alone=True)
+        )
+        return Step(self.clock.now, NONE, order, None, NONE, NONE, NONE, seconds, chunks, waiting)
 
     def _plain_step(
         self, order: Order, slots: np.ndarray, chunks: list[tuple[int, int]], context: StepContext, extra: StepSeconds
     ) -> Step:
         seconds = self.cost.phases(None, context.batch, 0, 0, context.mean_context)
-        seconds = replace(seconds, switch=extra.switch, prefill=extra.prefill)
+        seconds = replace(seconds, host=seconds.host + extra.host, switch=extra.switch, prefill=extra.prefill)
         none = np.zeros(len(slots), np.int64)
         emitted = np.ones(len(slots), np.int64)
         return Step(
@@ -249,8 +263,11 @@ class Replica:
         num_emitted = np.minimum(num_accepted + 1, state.limit[slots] - emitted)
         budget = int(np.add.reduce(num_verify))
         seconds = self.cost.phases(drafter, context.batch, order.depth, budget, context.mean_context)
-        if added:
-            seconds = replace(seconds, draft=seconds.draft + more, switch=extra.switch, prefill=extra.prefill)
+        if added or extra.host:
+            seconds = replace(
+                seconds, draft=seconds.draft + more, host=seconds.host + extra.host, switch=extra.switch,
+                prefill=extra.prefill,
+            )  # fmt: skip
         counterfactual = None
         if self.controller.full_information:
             counterfactual = self.replay.counterfactual(slots, emitted, num_emitted)
@@ -262,6 +279,8 @@ class Replica:
     def commit(self, step: Step) -> None:
         """Emit the step's tokens, finish what ended, and let the controller learn."""
         slots, state, scheduler = step.slots, self.scheduler.slots, self.scheduler
+        if self._late is not None:
+            self._late.foresee(slots, step.chunks, step.order, step.seconds.draft)
         emitted = 0
         if len(slots):
             emitted = self._commit_decodes(step)

@@ -6,7 +6,7 @@ On a CPU launching is computing, so that everything but the gain is really there
 import numpy as np
 import pytest
 
-from specsim.live.ahead import SAME_ORDERS
+from specsim.serving.foresight import SAME_ORDERS
 from specsim.live.drafters import live_model, target_features
 from specsim.live.drafters.batch import DraftsAhead
 from specsim.live.sampling import SamplingParams

@@ -11,12 +11,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specsim.core import Order
-from specsim.live.ahead import SAME_ORDERS
 from specsim.live.drafters.live_ngram import LiveNgram
 from specsim.live.drafters.ngram_batch import draft_by_lookup
 from specsim.live.phase_clock import PhaseClock
 from specsim.live.readback import Readback
 from specsim.live.sampling import SamplingParams
+from specsim.serving.foresight import SAME_ORDERS
 from specsim.telemetry import STEP_DTYPE
 from tests.live.engine.engines import build_engine, check_all_is_given_back, some_prompts
 from tests.live.parity_runs import record, take_again
@@ -122,7 +122,7 @@ def test_a_law_that_is_none_ends_its_request_alone(endless, spec):
 
 @pytest.mark.parametrize("spec", [*STEADY, "dcut@contextual:scope=request", "dcut@ucb1"])
 def test_a_run_that_launched_ahead_is_taken_again(make_target, tmp_path, monkeypatch, spec):
-    monkeypatch.setattr("specsim.live.ahead.MOST_SURPRISES", 1.0)  # the run is short and full of them
+    monkeypatch.setattr("specsim.serving.foresight.UNKNOWN_GAIN", 1.0)  # the run is short and full of them
     target = make_target("float64", eos_token_id=[39, 42])
     arms = ("exit2", lookup)
     taken = []
