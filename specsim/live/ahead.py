@@ -47,7 +47,7 @@ class Ahead:
     engine  whose
     limits  longest sequence each arm can draft after, drafts included
 
-    enabled     whether anything is launched ahead: by the options, but not on a CPU, which would have to compute it first
+    enabled     whether anything is launched ahead; by itself not on a CPU, which would have to compute it first
     num_taken   steps that had their beginning
     num_dropped beginnings that came to nothing
     """

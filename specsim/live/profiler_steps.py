@@ -150,7 +150,7 @@ class Running:
         return watch
 
     def waves(self, size: int, count: int) -> list[tuple[float, int]]:
-        """Let requests end together, a few steps apart, and as many short ones join, under a policy that drafts nothing.
+        """Let requests end together, again and again, and as many short ones join; the policy must draft nothing.
 
         size     how many at once
         count    how often

@@ -81,7 +81,8 @@ class TrajectoryRecorder:
 
     The folder is a `trajectory` trace with its steps, and beside it run.json and the cost table. Each step is in a
     journal once it is over, and a request once the step after its last one is under way, so that no other request waits
-    for that: a process that is killed loses neither. `close` makes the trace of them. Use it as a context manager, or call `close`.
+    for that: a process that is killed loses neither. `close` makes the trace of them. Use it as a context manager, or
+    call `close`.
 
     folder       new or empty
     engine       whose run is recorded; requests may wait in it, but no step may have been taken

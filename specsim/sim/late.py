@@ -6,6 +6,8 @@ do so only where that beginning can be foreseen, and the conditions are the same
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from specsim.core import Order
@@ -21,10 +23,13 @@ class Lateness:
     scheduler   membership of the batch
     controller  decides
     cost        with cells of steps whose requests change
+    limits      longest sequence that each arm can draft after, drafts included (None: any)
     """
 
-    def __init__(self, scheduler: Scheduler, controller: Controller, cost: CostTable) -> None:
-        self._scheduler, self._controller, self._cost = scheduler, controller, cost
+    def __init__(
+        self, scheduler: Scheduler, controller: Controller, cost: CostTable, limits: Sequence[int | None]
+    ) -> None:
+        self._scheduler, self._controller, self._cost, self._limits = scheduler, controller, cost, limits
         self._plain = not controller.budget_policy.drafts
         self._surprises = Surprises()
         self._foreseen = 0  # requests that were to decode plainly in the next step (0: it could not be foreseen)
@@ -63,13 +68,19 @@ class Lateness:
         if self._plain:
             self._foresee_pass(slots, newcomers)
             return
-        ahead = len(slots) and not newcomers and order.depth and order.arms is None
-        self._launched = bool(ahead) and not self._controller.stops_drafting and self._same >= SAME_ORDERS
+        drafts = len(slots) > 0 and order.depth > 0 and order.arms is None and not self._controller.stops_drafting
+        known = not newcomers and self._same >= SAME_ORDERS
+        self._launched = drafts and known and self._has_room(order, int(state.length[slots].max()))
         self._wasted = drafting
 
     def rest(self) -> None:
         """Nothing is left to do: the next step is none that could be foreseen."""
         self._launched, self._foreseen = False, 0
+
+    def _has_room(self, order: Order, longest: int) -> bool:
+        """Whether as many drafts as ordered have room after a step, however many of its own are accepted."""
+        limit = self._limits[order.arm]
+        return limit is None or longest + 2 * order.depth + 1 <= limit
 
     def _foresee_pass(self, slots: np.ndarray, newcomers: list[int]) -> None:
         scheduler, state = self._scheduler, self._scheduler.slots

@@ -99,7 +99,7 @@ class Replica:
         self._mixer = Mixer(replay, cost, self._context_limits)
         # Where prompts cost nothing, neither does who joins: both are somebody else's.
         changes = cost.charges_changes and scheduler.config.prefill == "charged"
-        self._late = Lateness(scheduler, controller, cost) if changes else None
+        self._late = Lateness(scheduler, controller, cost, self._context_limits) if changes else None
         self._members = NONE
         self._domains: tuple[str, ...] = ()
         self._requests: tuple[int, ...] = ()
