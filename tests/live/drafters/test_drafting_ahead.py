@@ -6,10 +6,10 @@ On a CPU launching is computing, so that everything but the gain is really there
 import numpy as np
 import pytest
 
-from specsim.serving.foresight import SAME_ORDERS
 from specsim.live.drafters import live_model, target_features
 from specsim.live.drafters.batch import DraftsAhead
 from specsim.live.sampling import SamplingParams
+from specsim.serving.foresight import SAME_ORDERS
 from tests.live.drafters.scripted import as_drafter, check_drafts, plain, wobbled
 from tests.live.drafters.trained import (
     Definition,
