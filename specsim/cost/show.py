@@ -129,11 +129,17 @@ def _others(table: CostTable) -> Iterator[RenderableType]:
     yield Text("\nother phases", style="bold")
     others = Table("phase", "of", "at", "ms")
     for cell in sorted(cells, key=lambda c: (c.phase, c.drafter or "", c.batch, c.tokens or 0, c.context)):
-        at = f"batch {cell.batch}" if cell.tokens is None else f"{cell.tokens} tokens"
-        if cell.context and cell.tokens is not None:
-            at += f" after {cell.context}"
-        others.add_row(cell.phase, cell.drafter or "", at, f"{cell.seconds * 1e3:.4g}")
+        others.add_row(cell.phase, cell.drafter or "", _place(cell), f"{cell.seconds * 1e3:.4g}")
     yield others
+
+
+def _place(cell: Cell) -> str:
+    """Where a cell that is neither of verifying nor of drafting was measured."""
+    if cell.tokens is None:
+        return f"batch {cell.batch}"
+    if cell.phase == "join":
+        return f"{cell.tokens} request{'s' if cell.tokens > 1 else ''} at batch {cell.batch}"
+    return f"{cell.tokens} tokens" + (f" after {cell.context}" if cell.context else "")
 
 
 def _grids(

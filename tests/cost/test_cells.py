@@ -32,6 +32,20 @@ GOOD = verify({(1, 1): 1.0})
         (Cell("prefill", 1.0, batch=2, tokens=1), "batch is 2 but phase prefill"),
         (Cell("host", 1.0, context=1), "context is 1 but phase host"),
         (Cell("switch", 1.0, tokens=1, drafter="a", context=1), "context is 1 but phase switch"),
+        (Cell("late", 1.0, tokens=1), "tokens is 1 but not allowed in phase late$"),
+        (Cell("late", 1.0, depth=1), "depth is 1 but not allowed in phase late$"),
+        (Cell("late", 1.0, drafter="a"), "drafter is 'a' but not allowed in phase late$"),
+        (Cell("late", 1.0, batch=0), "batch is 0"),
+        (Cell("late", 1.0, context=1), "context is 1 but phase late is priced without it"),
+        (Cell("late_draft", 1.0, tokens=1), "tokens is 1 but not allowed in phase late_draft"),
+        (Cell("late_draft", 1.0, depth=1), "depth is 1 but not allowed in phase late_draft"),
+        (Cell("late_draft", 1.0, drafter="a"), "drafter is 'a' but not allowed in phase late_draft"),
+        (Cell("late_draft", 1.0, context=1), "context is 1 but phase late_draft is priced without it"),
+        (Cell("join", 1.0), "tokens is None but needed in phase join"),
+        (Cell("join", 1.0, tokens=0), "tokens is 0, allowed are integers from 1"),
+        (Cell("join", 1.0, tokens=1, depth=1), "depth is 1 but not allowed in phase join"),
+        (Cell("join", 1.0, tokens=1, drafter="a"), "drafter is 'a' but not allowed in phase join"),
+        (Cell("join", 1.0, tokens=1, context=1), "context is 1 but phase join is priced without it"),
     ],
 )
 def test_a_cell_that_cannot_be_priced_from_is_refused_by_row(cell, complaint):
@@ -41,12 +55,27 @@ def test_a_cell_that_cannot_be_priced_from_is_refused_by_row(cell, complaint):
 
 def test_the_smallest_allowed_values_are_allowed():
     cells = [*GOOD, Cell("draft", 0.0, 1, depth=1, drafter="a", num_samples=1), Cell("prefill", 0.0, tokens=1)]
+    cells += [Cell("late", 0.0), Cell("late_draft", 0.0), Cell("join", 0.0, tokens=1)]
     assert check_cells(cells, (), "here") == tuple(cells)
 
 
 def test_two_cells_of_one_place_are_refused():
     with pytest.raises(InputError, match="row 1: duplicate cell"):
         check_cells([*GOOD, Cell("verify", 2.0, 1, tokens=1)], (), "here")
+
+
+def test_a_place_of_joining_is_the_batch_and_how_many_join_and_one_of_being_late_is_the_batch():
+    cells = [*GOOD, *(Cell("join", 1.0, batch, tokens=many) for batch in (16, 32) for many in (1, 2))]
+    cells += [Cell(phase, 1.0, batch) for phase in ("late", "late_draft") for batch in (16, 32)]
+    assert check_cells(cells, (), "here") == tuple(cells)
+    for cell in (Cell("join", 2.0, 32, tokens=2), Cell("late", 2.0, 32), Cell("late_draft", 2.0, 32)):
+        with pytest.raises(InputError, match="row 9: duplicate cell"):
+            check_cells([*cells, cell], (), "here")
+
+
+def test_joining_is_of_no_capture_size():
+    cells = [*verify({(8, 8): 1.0}), Cell("join", 1.0, 8, tokens=1)]  # a step of 1 token would be padded to 8
+    assert check_cells(cells, (8, 16), "here") == tuple(cells)
 
 
 def test_a_table_needs_verify_cells():
@@ -66,6 +95,9 @@ def test_cells_survive_parquet():
         Cell("verify", 0.1, 4, tokens=2**40, context=7, num_samples=3, provenance="published"),
         Cell("draft", 1 / 3, 4, depth=5, drafter="ngram", provenance="derived"),
         Cell("host", 0.0, 1),
+        Cell("late", 1e-4, 128, num_samples=64),
+        Cell("late_draft", 1 / 7, 128, num_samples=64),
+        Cell("join", 1 / 9, 128, tokens=8, num_samples=9),
     )
     assert from_parquet(to_parquet(cells), "here") == cells
 

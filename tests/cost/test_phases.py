@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from specsim.cost import Cell
 from specsim.cost.curves import Edge
-from specsim.cost.phases import BatchCurve, DraftSurface, TokenCurve
+from specsim.cost.phases import BatchCurve, DraftSurface, JoinSurface, TokenCurve
 from specsim.errors import InputError
 from tests.cost.tables import SECONDS, draft, drafter, table, verify
 
@@ -64,6 +64,60 @@ def test_planning_and_host_work_are_interpolated_over_batch_and_refused_outside(
         with pytest.raises(InputError, match=f"host batch {batch} .*2 to 4"):
             curve.at(batch, Edge("t"))
     assert BatchCurve([]).at(1000, Edge("t")) == 0.0
+
+
+def test_lateness_beyond_the_measured_batches_is_read_at_the_nearest():
+    curve = BatchCurve([Cell("late", 1.0, 2), Cell("late", 3.0, 4)])
+    assert [curve.nearest(batch) for batch in (0, 1, 2, 3, 4, 5, 999)] == [1.0, 1.0, 1.0, 2.0, 3.0, 3.0, 3.0]
+    assert BatchCurve([Cell("late", 1.0, 8)]).nearest(3) == 1.0
+    assert BatchCurve([]).nearest(3) == 0.0
+
+
+def join(grid: dict[tuple[int, int], float]) -> JoinSurface:
+    """A look-up from seconds by (batch, requests)."""
+    return JoinSurface([Cell("join", seconds, batch, tokens=many) for (batch, many), seconds in grid.items()])
+
+
+JOIN = {(32, 1): 1.0, (32, 3): 2.0, (64, 1): 3.0, (64, 5): 11.0}
+
+
+@pytest.mark.parametrize(
+    ("batch", "requests", "seconds"),
+    [
+        (32, 2, 1.5),  # between 1 and 3
+        (64, 2, 5.0),  # between 1 and 5
+        (48, 2, 3.25),  # halfway between both
+        (40, 1, 1.5),  # a quarter of the way
+        (1, 2, 1.5),  # below the smallest batch: that one
+        (999, 2, 5.0),  # beyond the largest: that one
+        (32, 7, 4.0),  # .5 each beyond 3
+        (64, 7, 15.0),  # 2 each beyond 5
+        (48, 7, 9.5),
+        (32, 0, 0.0),
+        (48, 0, 0.0),
+    ],
+)
+def test_joining_is_interpolated_over_batch_and_number_and_goes_on_as_the_last_ones_cost(batch, requests, seconds):
+    assert join(JOIN).at(batch, requests) == seconds
+
+
+def test_where_one_number_of_joining_requests_was_measured_others_are_in_proportion():
+    assert [join({(16, 4): 2.0}).at(16, many) for many in (0, 1, 2, 4, 8)] == [0.0, 0.5, 1.0, 2.0, 4.0]
+
+
+def test_more_requests_that_join_never_cost_less_than_the_most_measured():
+    assert [join({(16, 1): 3.0, (16, 4): 2.0}).at(16, many) for many in (4, 8)] == [2.0, 2.0]
+
+
+def test_joining_costs_nothing_where_it_was_not_measured():
+    assert [JoinSurface([]).at(batch, many) for batch in (1, 64) for many in (0, 1, 9)] == [0.0] * 6
+
+
+@given(st.dictionaries(st.tuples(st.integers(1, 9), st.integers(1, 9)), SECONDS, min_size=1))
+def test_every_join_cell_comes_back_in_bits_and_nobody_costs_nothing(grid):
+    surface = join(grid)
+    assert {key: surface.at(*key) for key in grid} == grid
+    assert [surface.at(batch, 0) for batch in range(12)] == [0.0] * 12
 
 
 @given(st.dictionaries(st.integers(1, 999), SECONDS, min_size=1))

@@ -21,6 +21,12 @@ WIDE = [
     Cell("prefill", 2.5, tokens=100, context=4096),
     Cell("switch", 0.5, tokens=100, drafter="a-drafter-with-a-rather-long-name"),
 ]
+CHANGES = [
+    Cell("late", 0.0004, 4),
+    Cell("late_draft", 0.0006, 4),
+    Cell("join", 0.0015, 4, tokens=1),
+    Cell("join", 0.0025, 4, tokens=2),
+]
 
 
 def printed(costs, *asked) -> str:
@@ -80,6 +86,16 @@ def test_the_other_phases_are_listed_with_what_they_are_of():
     assert ["prefill", "100", "tokens", "1500"] in lines
     assert ["prefill", "100", "tokens", "after", "4096", "2500"] in lines
     assert ["switch", "a-drafter-with-a-rather-long-name", "100", "tokens", "500"] in lines
+
+
+def test_steps_whose_requests_change_are_among_the_other_phases_and_who_joins_is_counted_in_requests():
+    text = printed(table([*WIDE, *CHANGES], SIZES))
+    assert max(map(len, text.splitlines())) <= 80
+    lines = [line.replace("│", " ").split() for line in text[text.index("other phases") :].splitlines()]
+    assert ["late", "batch", "4", "0.4"] in lines
+    assert ["late_draft", "batch", "4", "0.6"] in lines
+    joins = [line[1:] for line in lines if line[:1] == ["join"]]
+    assert joins == [["1", "request", "at", "batch", "4", "1.5"], ["2", "requests", "at", "batch", "4", "2.5"]]
 
 
 def test_one_context_is_shown_and_the_others_are_named():

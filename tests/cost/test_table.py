@@ -14,6 +14,10 @@ from tests.cost.tables import captured_tables, draft, drafter, eager_tables, tab
 
 EXAMPLE = "the cost table is a made-up example"
 PLAIN = verify({(1, 1): 1.0, (1, 16): 2.0, (4, 4): 1.5, (4, 64): 5.0})
+LATE = [Cell("late", 0.25, 1), Cell("late", 0.75, 4)]
+LATE_DRAFT = [Cell("late_draft", 0.5, 1), Cell("late_draft", 2.0, 4)]
+JOIN = [Cell("join", 0.125, 1, tokens=1), Cell("join", 0.5, 4, tokens=1), Cell("join", 0.75, 4, tokens=2)]
+CHANGES = [*LATE, *LATE_DRAFT, *JOIN]
 
 
 @settings(max_examples=60)
@@ -193,6 +197,121 @@ def test_switching_is_priced_from_cells_then_from_the_hint():
     assert costs.switch_seconds(drafter("small", kind="model"), 0) == 0.0
     with pytest.raises(InputError, match="no switch costs of drafter small"):
         costs.switch_seconds(drafter("small", kind="model"), 1)
+
+
+def test_a_step_that_nothing_was_launched_ahead_for_takes_longer_by_batch_and_by_whether_it_drafts():
+    costs = table([*PLAIN, *CHANGES])
+    assert [costs.late_seconds(batch, drafts=False) for batch in (1, 2, 3, 4)] == pytest.approx(
+        [0.25, 0.25 + 0.5 / 3, 0.25 + 1.0 / 3, 0.75]
+    )
+    assert [costs.late_seconds(batch, drafts=True) for batch in (1, 2, 3, 4)] == [0.5, 1.0, 1.5, 2.0]
+
+
+def test_requests_that_join_cost_by_batch_and_by_how_many_they_are():
+    costs = table([*PLAIN, *CHANGES])
+    assert [costs.join_seconds(4, many) for many in (0, 1, 2, 3, 6)] == [0.0, 0.5, 0.75, 1.0, 1.75]
+    assert [costs.join_seconds(1, many) for many in (0, 1, 2)] == [0.0, 0.125, 0.25]
+    assert costs.join_seconds(3, 1) == pytest.approx(0.125 + 2 / 3 * 0.375)
+
+
+def test_beyond_the_measured_batches_a_change_is_read_at_the_nearest_and_nothing_is_said():
+    costs = table([*PLAIN, *CHANGES])
+    assert [costs.late_seconds(batch, drafts=False) for batch in (0, 5, 999)] == [0.25, 0.75, 0.75]
+    assert [costs.late_seconds(batch, drafts=True) for batch in (0, 5, 999)] == [0.5, 2.0, 2.0]
+    assert [costs.join_seconds(batch, 2) for batch in (0, 5, 999)] == [0.25, 0.75, 0.75]
+    assert [costs.gain_of_launching_ahead(batch) for batch in (0, 5, 999)] == [0.25, 0.5, 0.5]
+    assert costs.notes == [EXAMPLE]
+
+
+@pytest.mark.parametrize(
+    ("cells", "charges"), [([], False), (LATE, True), (LATE_DRAFT, True), (JOIN, True), ([Cell("host", 1.0)], False)]
+)
+def test_a_table_charges_changes_if_it_has_cells_of_any_of_them(cells, charges):
+    assert table([*PLAIN, *cells]).charges_changes is charges
+
+
+def test_a_table_without_cells_of_changes_charges_nothing_for_them():
+    costs = table([*PLAIN, Cell("host", 1.0, 1), Cell("host", 1.0, 4), Cell("plan", 1.0, 1), Cell("plan", 1.0, 4)])
+    for batch in (1, 4, 999):
+        assert costs.late_seconds(batch, drafts=False) == costs.late_seconds(batch, drafts=True) == 0.0
+        assert costs.join_seconds(batch, 3) == 0.0
+        assert costs.gain_of_launching_ahead(batch) is None
+
+
+def test_the_gain_of_launching_ahead_is_a_share_of_the_plain_pass_alone():
+    host = [Cell("host", 1.0, 1), Cell("host", 1.0, 4)]
+    costs = table([*PLAIN, *host, *LATE, *LATE_DRAFT, *JOIN])
+    assert [costs.gain_of_launching_ahead(batch) for batch in (1, 4)] == [0.25, 0.5]
+    between = costs.late_seconds(2, drafts=False) / costs.phases(None, 2, 0, 0, 0.0).verify
+    assert costs.gain_of_launching_ahead(2) == between
+    assert 0.25 < between < 0.5
+
+
+def test_the_gain_of_launching_ahead_is_not_known_from_steps_that_draft_or_from_who_joins():
+    assert table([*PLAIN, *LATE_DRAFT, *JOIN]).gain_of_launching_ahead(1) is None
+
+
+def test_the_gain_of_launching_ahead_is_a_share_of_what_the_pass_pays_at_the_smallest_context():
+    costs = table([*verify({(3, 8): 2.0}, 64), *verify({(3, 8): 8.0}, 640), Cell("late", 0.5, 3)], [8])
+    assert costs.gain_of_launching_ahead(3) == 0.25
+
+
+def test_looking_up_the_gain_of_launching_ahead_says_nothing():
+    costs = table([*verify({(4, 4): 2.0, (4, 8): 3.0}), Cell("late", 0.5, 4)], [2])
+    assert costs.gain_of_launching_ahead(4) == 0.25
+    assert costs.notes == [EXAMPLE]
+    costs.step_cost(None, 4, 0, 0.0)
+    assert len(costs.notes) > 1  # that a pass beyond the capture sizes is eager
+
+
+def test_launching_ahead_that_gains_nothing_is_no_gain_that_is_not_known():
+    assert table([*PLAIN, Cell("late", 0.0, 4)]).gain_of_launching_ahead(4) == 0.0
+
+
+@settings(max_examples=60)
+@given(st.one_of(eager_tables(), captured_tables()), st.integers(1, 8), st.data())
+def test_what_changes_cost_is_in_no_price_that_decides(costs, depth, data):
+    meta = costs.meta.model_copy(update={"ranges": None})
+    batch, fraction = data.draw(st.integers(*costs.ranges.batch)), data.draw(st.floats(0, 3))
+    context = data.draw(st.floats(0, costs.ranges.context[1]))
+    spec = drafter(target_fraction=fraction, kind="model")
+    found = []
+    for changes in ([], CHANGES):
+        made = CostTable.from_cells(meta, [*costs.cells, Cell("prefill", 1.0, tokens=9), *changes], True)
+        step = made.step_cost(spec, batch, depth, context)
+        plain = made.step_cost(None, batch, 0, context).seconds
+        phases = [made.phases(spec, batch, depth, verified, context) for verified in range(len(step.seconds))]
+        phases.append(made.phases(None, batch, 0, 0, context))
+        extra = (made.prefill_seconds(7, context, alone=True), made.switch_seconds(spec, 5))
+        arrays = [array.tobytes() for array in (step.seconds, step.envelope, plain)]
+        found.append((arrays, phases, extra, made.notes, made.ranges))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda costs: pickle.loads(pickle.dumps(costs)),
+        lambda costs: costs.fresh(),
+        lambda costs: costs.with_draft_costs({"small": "block"}),
+    ],
+    ids=["pickled", "fresh", "what_if"],
+)
+def test_a_copy_of_a_table_charges_the_same_for_changes(copied):
+    costs = table([*PLAIN, *draft({(4, 8): 0.5}), *CHANGES])
+    assert costs.gain_of_launching_ahead(4) == 0.5  # looked up before it is copied
+    copy = copied(costs)
+    assert copy.charges_changes
+    assert (copy.late_seconds(4, False), copy.late_seconds(4, True), copy.join_seconds(4, 2)) == (0.75, 2.0, 0.75)
+    assert (copy.gain_of_launching_ahead(4), copy.gain_of_launching_ahead(1)) == (0.5, 0.25)
+
+
+def test_a_saved_table_charges_the_same_for_changes(tmp_path):
+    table([*PLAIN, *CHANGES]).save(tmp_path / "costs")
+    costs = CostTable.open(tmp_path / "costs")
+    assert costs.cells == (*PLAIN, *CHANGES)
+    assert (costs.late_seconds(4, False), costs.late_seconds(4, True), costs.join_seconds(4, 2)) == (0.75, 2.0, 0.75)
+    assert costs.gain_of_launching_ahead(4) == 0.5
 
 
 @pytest.mark.parametrize("kind", ["ngram", "early_exit"])
