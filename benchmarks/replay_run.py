@@ -64,7 +64,7 @@ class Scale:
     dtype: str = "bfloat16"
     device: str = "cuda"
     batches: tuple[int, ...] = (1, 8, 32, 64, 128)
-    contexts: tuple[int, ...] = (512, 1024, 4096)
+    contexts: tuple[int, ...] = (256, 512, 1024, 4096)
     depth: int = 15
     num_prompt_tokens: tuple[int, int] = (128, 512)
     num_output_tokens: tuple[int, int] = (512, 1024)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from specsim.errors import InputError
 
-Phase: TypeAlias = Literal["verify", "draft", "prefill", "plan", "host", "switch", "late", "late_draft", "join"]
+Phase: TypeAlias = Literal["verify", "draft", "prefill", "plan", "host", "switch", "hidden", "late", "late_draft", "join"]
 Provenance: TypeAlias = Literal["measured", "published", "derived"]
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -27,6 +27,7 @@ NEEDS: dict[Phase, tuple[str, ...]] = {
     "plan": (),
     "host": (),
     "switch": ("drafter", "tokens"),
+    "hidden": (),
     "late": (),
     "late_draft": (),
     "join": ("tokens",),
@@ -36,7 +37,7 @@ NEEDS: dict[Phase, tuple[str, ...]] = {
 NO_BATCH: tuple[Phase, ...] = ("prefill", "switch")
 """Phases priced by tokens, not by batch; their cells carry batch 1."""
 
-NO_CONTEXT: tuple[Phase, ...] = ("plan", "host", "switch", "late", "late_draft", "join")
+NO_CONTEXT: tuple[Phase, ...] = ("plan", "host", "switch", "hidden", "late", "late_draft", "join")
 """Phases priced without context; their cells carry context 0."""
 
 

@@ -179,6 +179,7 @@ class Phases:
         self.prefill = by_context("prefill", prefill, TokenCurve) if prefill else None
         self.plan = BatchCurve(groups.get(("plan", None), []))
         self.host = BatchCurve(groups.get(("host", None), []))
+        self.hidden = BatchCurve(groups.get(("hidden", None), []))
         self.late = BatchCurve(groups.get(("late", None), []))
         self.late_draft = BatchCurve(groups.get(("late_draft", None), []))
         self.join = JoinSurface(groups.get(("join", None), []))

@@ -214,14 +214,16 @@ class CostTable:
         """Whether steps whose requests change take longer than others: there are cells that say so."""
         return any(cell.phase in CHANGES for cell in self.cells)
 
-    def late_seconds(self, batch: int, drafts: bool) -> float:
+    def late_seconds(self, batch: int, drafting: float | None = None) -> float:
         """Seconds that a step takes longer when nothing of it was launched while the host was at the one in front.
 
-        batch   running requests; outside the measured range, the nearest measured
-        drafts  whether the step drafts
+        batch     running requests; outside the measured range, the nearest measured
+        drafting  seconds that it drafts (None: it is a plain step). Short drafting hides less of the host's work when
+                  it is launched ahead, so that there is less to lose
         """
-        curve = self._phases.late_draft if drafts else self._phases.late
-        return curve.nearest(batch)
+        if drafting is None:
+            return self._phases.late.nearest(batch)
+        return max(0.0, self._phases.late_draft.nearest(batch) - self._exposed(batch, drafting))
 
     def join_seconds(self, batch: int, requests: int) -> float:
         """Seconds that requests which join add to steps beyond their prompts: admission, first token, and end.
@@ -244,7 +246,7 @@ class CostTable:
         silent = Edge(self._edge.where, extrapolate=True)
         context = self._phases.verify.contexts[0]
         plain = self._phases.verify_seconds(batch, np.array([batch]), context, silent)
-        return self.late_seconds(batch, False) / max(float(plain[0]), 1e-9)
+        return self.late_seconds(batch) / max(float(plain[0]), 1e-9)
 
     def _look_up(self, drafter: DrafterSpec | None, batch: int, depth: int, context_cell: int) -> _Entry:
         context = self._context_cell(context_cell * CONTEXT_GRID)
@@ -259,8 +261,12 @@ class CostTable:
         if drafter is None:
             return _entry(0.0, 0.0, verify, host)
         draft = self._draft_seconds(drafter, batch, depth, context, float(verify[0]) + host)
-        plan = self._phases.plan.at(batch, self._edge)
+        plan = self._phases.plan.at(batch, self._edge) + self._exposed(batch, draft)
         return _entry(draft, plan, verify, host)
+
+    def _exposed(self, batch: int, drafting: float) -> float:
+        """Host work that goes on beside drafting, as far as it takes longer."""
+        return max(0.0, self._phases.hidden.nearest(batch) - drafting)
 
     def _draft_seconds(self, drafter: DrafterSpec, batch: int, depth: int, context: int, plain: float) -> float:
         name = self._prices.get(drafter.name, drafter.name)

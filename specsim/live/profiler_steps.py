@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,9 @@ STEPS_OF_A_WAVE = 4
 
 SHARE_THAT_JOINS = 16
 """Of so many requests, one ends and one joins in the larger waves."""
+
+HIDING_SECONDS = 2e-3
+"""What the drafting of a speculative step takes at least where the host's work beside it is to be hidden."""
 
 SECONDS = tuple(name for name in STEP_DTYPE.names or () if name.endswith("_seconds"))
 
@@ -79,7 +83,8 @@ class StepBench:
 
         Host is the plain step's. What a speculative step takes more, on the host or to plan, is charged where
         something is drafted: to plan. That difference is of two steps by their own clocks, so that no error of the
-        table's passes, which are longer than it a hundred times, is taken for planning.
+        table's passes, which are longer than it a hundred times, is taken for planning. On CUDA it is taken where
+        drafting is long enough for the host to work beside it, and what shorter drafting does not hide is a cell too.
         """
         with self._running(batch, "autoregressive") as run:
             plain = run.steady(self._warm_up, self._steps)
@@ -88,7 +93,13 @@ class StepBench:
                 found.append(self._join(batch, size, run))
         with self._running(batch, "dcut") as run:
             speculative = run.steady(self._warm_up, self._steps)
-            found += self._changes("late_draft", batch, run, speculative) if self.measures_changes else []
+        if self.measures_changes:
+            short = speculative
+            with self._running(batch, "dcut", self._long_drafting(batch)) as run:
+                speculative = run.steady(self._warm_up, self._steps)
+                found += self._changes("late_draft", batch, run, speculative)
+            hidden = statistics.median(short.beside_the_pass) - statistics.median(speculative.beside_the_pass)
+            found.append(Cell("hidden", max(0.0, hidden), batch, num_samples=len(short.beside_the_pass)))
         host = plain.beside_the_table if self._setup.device.type == "cuda" else plain.beside_the_pass
         more = statistics.median(speculative.beside_the_pass) - statistics.median(plain.beside_the_pass)
         return [
@@ -109,11 +120,18 @@ class StepBench:
         taken = [seconds - self._table.prefill_seconds(tokens, 0.0) for seconds, tokens in run.waves(size, WAVES)]
         return Cell("join", max(0.0, statistics.median(taken)), batch, tokens=size, num_samples=len(taken))
 
+    def _long_drafting(self, batch: int) -> str:
+        """As many of the target's layers as take long enough for the host to do its work beside them."""
+        layers = self._setup.target.num_layers
+        spec = self._recording.trace.drafters[0]
+        whole = self._table.phases(spec, batch, self._depth, batch * self._depth, 0.0).verify
+        return f"layers:{min(layers, max(1, math.ceil(layers * HIDING_SECONDS / max(whole, 1e-9))))}"
+
     @contextmanager
-    def _running(self, batch: int, policy: str) -> Iterator[Running]:
+    def _running(self, batch: int, policy: str, drafting: str = "free") -> Iterator[Running]:
         """An engine under a policy, in a closed loop of so many requests."""
         setup, recording = self._setup, self._recording
-        drafter = ReplayedDrafter(recording, 0, setup)
+        drafter = ReplayedDrafter(recording, 0, setup, drafting)
         most = max(LEAST_STEP_TOKENS, 2 * batch * (self._depth + 1))
         config = EngineConfig(batch, most, setup.block_size, max_model_len=setup.max_model_len)
         controller = build_controller(policy, (drafter.spec,), live=True)

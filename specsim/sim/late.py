@@ -38,16 +38,19 @@ class Lateness:
         self._before: Order | None = None
         self._same = 0  # steps in a row whose order was that of the one before
 
-    def seconds(self, slots: np.ndarray, chunks: list[tuple[int, int]], order: Order) -> float:
+    def seconds(
+        self, slots: np.ndarray, chunks: list[tuple[int, int]], order: Order, drafting: float | None
+    ) -> float:
         """What a step takes longer. To be asked once a step, when its order is known.
 
-        slots   [B] int64, who decodes
-        chunks  (slot, prompt tokens) of prompts computed beside
-        order   of who decodes
+        slots       [B] int64, who decodes
+        chunks      (slot, prompt tokens) of prompts computed beside
+        order       of who decodes
+        drafting    seconds that it will draft (None: not at all)
         """
         batch = len(slots)
         joined = self._cost.join_seconds(max(batch, 1), len(self._scheduler.admitted))
-        late = self._cost.late_seconds(max(batch, 1), drafts=batch > 0 and order.depth > 0)
+        late = self._cost.late_seconds(max(batch, 1), drafting)
         launched, self._launched = self._launched, False
         if not batch:
             self._foreseen = 0

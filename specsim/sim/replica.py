@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -143,7 +144,7 @@ class Replica:
         context = self._context(slots)
         order = self.controller.choose(context)
         extra = StepSeconds(
-            host=self._late_seconds(slots, chunks, order),
+            host=self._late_seconds(slots, chunks, order, context.mean_context),
             switch=self._switch_seconds(order, slots),
             prefill=self._prefill_seconds(chunks, context.mean_context),
         )
@@ -151,8 +152,17 @@ class Replica:
             return self._plain_step(order, slots, chunks, context, extra)
         return self._speculative_step(order, slots, chunks, context, extra)
 
-    def _late_seconds(self, slots: np.ndarray, chunks: list[tuple[int, int]], order: Order) -> float:
-        return 0.0 if self._late is None else self._late.seconds(slots, chunks, order)
+    def _late_seconds(
+        self, slots: np.ndarray, chunks: list[tuple[int, int]], order: Order, mean_context: float = 0.0
+    ) -> float:
+        if self._late is None:
+            return 0.0
+        drafting = None
+        if order.arms is not None:
+            drafting = inf  # a mixture drafts with one after the other
+        elif order.depth and len(slots):
+            drafting = self.cost.phases(self.drafters[order.arm], len(slots), order.depth, 0, mean_context).draft
+        return self._late.seconds(slots, chunks, order, drafting)
 
     def _admit(self, slot: int) -> None:
         slots = self.scheduler.slots

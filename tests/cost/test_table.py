@@ -201,10 +201,10 @@ def test_switching_is_priced_from_cells_then_from_the_hint():
 
 def test_a_step_that_nothing_was_launched_ahead_for_takes_longer_by_batch_and_by_whether_it_drafts():
     costs = table([*PLAIN, *CHANGES])
-    assert [costs.late_seconds(batch, drafts=False) for batch in (1, 2, 3, 4)] == pytest.approx(
+    assert [costs.late_seconds(batch) for batch in (1, 2, 3, 4)] == pytest.approx(
         [0.25, 0.25 + 0.5 / 3, 0.25 + 1.0 / 3, 0.75]
     )
-    assert [costs.late_seconds(batch, drafts=True) for batch in (1, 2, 3, 4)] == [0.5, 1.0, 1.5, 2.0]
+    assert [costs.late_seconds(batch, 0.1) for batch in (1, 2, 3, 4)] == [0.5, 1.0, 1.5, 2.0]
 
 
 def test_requests_that_join_cost_by_batch_and_by_how_many_they_are():
@@ -216,8 +216,8 @@ def test_requests_that_join_cost_by_batch_and_by_how_many_they_are():
 
 def test_beyond_the_measured_batches_a_change_is_read_at_the_nearest_and_nothing_is_said():
     costs = table([*PLAIN, *CHANGES])
-    assert [costs.late_seconds(batch, drafts=False) for batch in (0, 5, 999)] == [0.25, 0.75, 0.75]
-    assert [costs.late_seconds(batch, drafts=True) for batch in (0, 5, 999)] == [0.5, 2.0, 2.0]
+    assert [costs.late_seconds(batch) for batch in (0, 5, 999)] == [0.25, 0.75, 0.75]
+    assert [costs.late_seconds(batch, 0.1) for batch in (0, 5, 999)] == [0.5, 2.0, 2.0]
     assert [costs.join_seconds(batch, 2) for batch in (0, 5, 999)] == [0.25, 0.75, 0.75]
     assert [costs.gain_of_launching_ahead(batch) for batch in (0, 5, 999)] == [0.25, 0.5, 0.5]
     assert costs.notes == [EXAMPLE]
@@ -233,7 +233,7 @@ def test_a_table_charges_changes_if_it_has_cells_of_any_of_them(cells, charges):
 def test_a_table_without_cells_of_changes_charges_nothing_for_them():
     costs = table([*PLAIN, Cell("host", 1.0, 1), Cell("host", 1.0, 4), Cell("plan", 1.0, 1), Cell("plan", 1.0, 4)])
     for batch in (1, 4, 999):
-        assert costs.late_seconds(batch, drafts=False) == costs.late_seconds(batch, drafts=True) == 0.0
+        assert costs.late_seconds(batch) == costs.late_seconds(batch, 0.1) == 0.0
         assert costs.join_seconds(batch, 3) == 0.0
         assert costs.gain_of_launching_ahead(batch) is None
 
@@ -242,7 +242,7 @@ def test_the_gain_of_launching_ahead_is_a_share_of_the_plain_pass_alone():
     host = [Cell("host", 1.0, 1), Cell("host", 1.0, 4)]
     costs = table([*PLAIN, *host, *LATE, *LATE_DRAFT, *JOIN])
     assert [costs.gain_of_launching_ahead(batch) for batch in (1, 4)] == [0.25, 0.5]
-    between = costs.late_seconds(2, drafts=False) / costs.phases(None, 2, 0, 0, 0.0).verify
+    between = costs.late_seconds(2) / costs.phases(None, 2, 0, 0, 0.0).verify
     assert costs.gain_of_launching_ahead(2) == between
     assert 0.25 < between < 0.5
 
@@ -302,7 +302,7 @@ def test_a_copy_of_a_table_charges_the_same_for_changes(copied):
     assert costs.gain_of_launching_ahead(4) == 0.5  # looked up before it is copied
     copy = copied(costs)
     assert copy.charges_changes
-    assert (copy.late_seconds(4, False), copy.late_seconds(4, True), copy.join_seconds(4, 2)) == (0.75, 2.0, 0.75)
+    assert (copy.late_seconds(4), copy.late_seconds(4, 0.1), copy.join_seconds(4, 2)) == (0.75, 2.0, 0.75)
     assert (copy.gain_of_launching_ahead(4), copy.gain_of_launching_ahead(1)) == (0.5, 0.25)
 
 
@@ -310,7 +310,7 @@ def test_a_saved_table_charges_the_same_for_changes(tmp_path):
     table([*PLAIN, *CHANGES]).save(tmp_path / "costs")
     costs = CostTable.open(tmp_path / "costs")
     assert costs.cells == (*PLAIN, *CHANGES)
-    assert (costs.late_seconds(4, False), costs.late_seconds(4, True), costs.join_seconds(4, 2)) == (0.75, 2.0, 0.75)
+    assert (costs.late_seconds(4), costs.late_seconds(4, 0.1), costs.join_seconds(4, 2)) == (0.75, 2.0, 0.75)
     assert costs.gain_of_launching_ahead(4) == 0.5
 
 
@@ -362,3 +362,21 @@ def test_a_table_that_resolves_no_context_may_declare_how_far_it_reaches():
     assert "the cost table resolves no context: a step is charged the same at every context" in costs.notes
     with pytest.raises(InputError, match="context 576"):
         costs.step_cost(None, 1, 0, 513.0)
+
+
+def test_work_that_short_drafting_does_not_hide_is_charged_to_planning():
+    drafts = draft({(1, 1): 0.25, (1, 4): 1.0, (4, 1): 0.25, (4, 4): 2.0})
+    cells = [*PLAIN, *drafts, Cell("plan", 0.125, 1), Cell("plan", 0.125, 4), Cell("hidden", 0.5, 1)]
+    costs, without = table(cells), table(cells[:-1])
+    spec = drafter()
+    for batch, depth, more in [(1, 1, 0.25), (1, 2, 0.0), (1, 4, 0.0), (4, 1, 0.25), (4, 4, 0.0)]:
+        assert costs.phases(spec, batch, depth, depth, 0).plan == 0.125 + more
+        apart = costs.step_cost(spec, batch, depth, 0).seconds - without.step_cost(spec, batch, depth, 0).seconds
+        assert apart == pytest.approx(np.full(batch * depth + 1, more))
+    assert costs.phases(None, 1, 0, 0, 0) == without.phases(None, 1, 0, 0, 0)
+
+
+def test_a_late_step_has_less_to_lose_where_drafting_was_too_short_to_hide_the_host():
+    costs = table([*PLAIN, *LATE_DRAFT, Cell("hidden", 0.75, 1), Cell("hidden", 3.0, 4)])
+    assert [costs.late_seconds(1, seconds) for seconds in (0.0, 0.5, 0.75, 9.0)] == [0.0, 0.25, 0.5, 0.5]
+    assert [costs.late_seconds(4, seconds) for seconds in (0.0, 2.0, 3.0)] == [0.0, 1.0, 2.0]

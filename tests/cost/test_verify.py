@@ -35,7 +35,9 @@ def test_a_staircase_of_rising_buckets_never_falls(table, data):
     batch = data.draw(st.sampled_from(batches))
     tokens = np.arange(batch, table.ranges.tokens[1] + 1)
     found = looked_up(table, batch, tokens, 0)
-    assert (np.diff(found) >= 0).all()
+    inside = tokens <= table.meta.capture_sizes[-1]
+    assert (np.diff(found[inside]) >= 0).all()
+    assert (np.diff(found) >= -1e-12).all()  # between eager cells a sum of two products may round down
     for size in table.meta.capture_sizes:
         inside = found[(tokens <= size) & (tokens > max([s for s in table.meta.capture_sizes if s < size], default=0))]
         assert len(set(inside.tolist())) <= 1
