@@ -14,6 +14,7 @@ from specsim.cli.calibrate import calibrate
 from specsim.cli.compare import compare
 from specsim.cli.demo import demo
 from specsim.cli.exactness import exactness
+from specsim.cli.loading import INTERRUPTED, TOLD
 from specsim.cli.parity import parity
 from specsim.cli.policies import policies
 from specsim.cli.profile import profile
@@ -27,7 +28,6 @@ from specsim.cli.tune import tune
 from specsim.errors import InputError
 
 USAGE_ERROR = 2
-INTERRUPTED = 130
 
 PLACE_ERRORS = {
     errno.EACCES, errno.EDQUOT, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR,
@@ -140,7 +140,8 @@ def run(arguments: list[str] | None = None) -> int:
     except InputError as error:
         return _complain(str(error))
     except (Interrupted, KeyboardInterrupt, typer.Abort) as interrupt:
-        print(f"specsim: interrupted{f': {interrupt}' if str(interrupt) else ''}", file=sys.stderr)
+        print(f"{TOLD}{f': {interrupt}' if str(interrupt) else ''}", file=sys.stderr)
+        exec("")  # else, where an interrupt met an exec, `python -m` ends by the signal all the same
         return INTERRUPTED
     except OSError as error:
         if error.errno not in PLACE_ERRORS:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from specsim.cli.loading import loading_modules
 from specsim.cli.record import command_line, console, progress_bar
 from specsim.errors import InputError
 
@@ -65,11 +66,12 @@ def profile(
     require_live()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out {out}: exists already; give a new or empty folder")
-    from specsim.live.drafters.build_live import build_live_drafter
-    from specsim.live.machine import prepare
-    from specsim.live.models import check_source, load_model
-    from specsim.live.profiler import ProfileOptions
-    from specsim.live.profiler import profile as measure
+    with loading_modules():
+        from specsim.live.drafters.build_live import build_live_drafter
+        from specsim.live.machine import prepare
+        from specsim.live.models import check_source, load_model
+        from specsim.live.profiler import ProfileOptions
+        from specsim.live.profiler import profile as measure
 
     options = ProfileOptions(
         batches=_integers("--batches", batches),

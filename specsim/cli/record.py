@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from specsim.cli.loading import loading_modules
 from specsim.cli.options import check_folder
 from specsim.core import DraftLaw
 from specsim.errors import InputError
@@ -83,11 +84,12 @@ def record(
     law = _law(draft_law)
     SamplingParams(max_new_tokens, temperature)  # refuses a temperature before anything is loaded
     files = read_prompts(prompts or [shipped_prompts()])
-    from specsim.live.drafters import build_drafter
-    from specsim.live.machine import prepare
-    from specsim.live.models import check_source, load_model
-    from specsim.live.recorder import RecordOptions
-    from specsim.live.recorder import record as run
+    with loading_modules():
+        from specsim.live.drafters import build_drafter
+        from specsim.live.machine import prepare
+        from specsim.live.models import check_source, load_model
+        from specsim.live.recorder import RecordOptions
+        from specsim.live.recorder import record as run
 
     check_source(model)
     prepare(threads)

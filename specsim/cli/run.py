@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from specsim.cli import live_options as options
+from specsim.cli.loading import INTERRUPTED, loading_modules
 from specsim.cli.options import check_file, check_folder
 from specsim.errors import InputError
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 MAX_NEW_TOKENS = 128
 FAILED = 1
-INTERRUPTED = 130
 
 
 def run(
@@ -103,15 +103,17 @@ def run(
     keeps what is finished. With --acceptance nothing is generated: passes are
     real, and a trace says what they accept.
     """
-    from specsim.live.engine_options import EngineOptions
     from specsim.live.extra import require_live
-    from specsim.live.prometheus import check_port
-    from specsim.live.sampling import SamplingParams
-    from specsim.live.session_config import SessionConfig, Weights, check_session
-    from specsim.serving import EngineConfig
+
+    require_live()
+    with loading_modules():
+        from specsim.live.engine_options import EngineOptions
+        from specsim.live.prometheus import check_port
+        from specsim.live.sampling import SamplingParams
+        from specsim.live.session_config import SessionConfig, Weights, check_session
+        from specsim.serving import EngineConfig
 
     console = Console(stderr=True)
-    require_live()
     replay = options.read_acceptance(acceptance, requests, draft_work)
     if replay is not None:
         options.refuse_prompts(prompts=prompts, prompt=prompt, limit=limit, no_chat_template=not chat_template)
@@ -182,8 +184,9 @@ def _load(
 ) -> LiveSession:
     if not quiet:
         console.print(Text(f"loading {config.weights.source} ...", style="dim"), soft_wrap=True)
-    from specsim.live.machine import prepare
-    from specsim.live.session import LiveSession
+    with loading_modules():
+        from specsim.live.machine import prepare
+        from specsim.live.session import LiveSession
 
     prepare(threads)
     return LiveSession(config, prompts)

@@ -9,6 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +19,7 @@ from specsim.cli import main
 from specsim.errors import InputError
 from specsim.policies.build import ARMS, BUDGETS, CALIBRATORS
 
+ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = [[], ["simulate"], ["compare"], ["demo"], ["policies"], ["schema"], ["version"], ["cost"], ["trace"]]
 
 
@@ -159,6 +163,79 @@ def test_the_package_runs_as_a_module():
         )
         assert (done.returncode, done.stdout[:10]) == (code, start)
         assert done.stderr.startswith("specsim: error: No such command 'bogus'") == (code == 2)
+
+
+SCRIPT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["specsim"]
+STARTS = {
+    "module": ["-m", "specsim"],
+    "script": ["-c", "import sys; from {0} import {1}; sys.exit({1}())".format(*SCRIPT.split(":"))],
+}
+
+
+def start(how, modules, *arguments, interrupt=signal.SIG_DFL, **sources):
+    """Run the command (without arguments: `version`) with modules of one's own before all others."""
+    for name, source in sources.items():
+        (modules / f"{name}.py").write_text(source)
+    command = [sys.executable, *STARTS[how], *(arguments or ["version"])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path])}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt),
+    )  # fmt: skip
+
+
+INTERRUPT = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.01)\n"
+SWALLOWED = f"try:\n    exec({INTERRUPT!r})\nexcept BaseException:\n    raise ImportError('half of it') from None\n"
+
+
+@pytest.mark.parametrize("how", STARTS)
+@pytest.mark.parametrize(
+    "source",
+    [
+        INTERRUPT,
+        f"exec({INTERRUPT!r})",  # Python itself would then end by the signal, whoever catches the interrupt
+        SWALLOWED,
+    ],
+    ids=["plain", "executed", "swallowed"],
+)
+def test_ctrl_c_while_modules_load_is_exit_code_130_and_no_traceback(tmp_path, how, source):
+    done = start(how, tmp_path, typer=source)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "specsim: interrupted\n")
+
+
+@pytest.mark.parametrize("how", STARTS)
+def test_an_interrupt_that_is_ignored_stays_so_while_modules_load(tmp_path, how):
+    done = start(how, tmp_path, interrupt=signal.SIG_IGN, typer=f"{INTERRUPT}raise SystemExit(7)")
+    assert (done.returncode, done.stderr) == (7, "")
+
+
+def test_ctrl_c_in_a_command_is_exit_code_130_wherever_it_comes(tmp_path):
+    command = f"from specsim.cli import main\nmain._version_line = lambda: exec({INTERRUPT!r})\n"
+    done = start("module", tmp_path, sitecustomize=command)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "specsim: interrupted\n")
+
+
+LIVE_COMMANDS = [["run", "--prompt", "x"], ["record"], ["profile"]]
+
+
+@pytest.mark.parametrize("command", LIVE_COMMANDS, ids=lambda command: command[0])
+def test_ctrl_c_while_a_command_loads_torch_is_exit_code_130_and_no_traceback(tmp_path, command):
+    if find_spec("torch") is None:
+        pytest.skip("needs the extra `live`")
+    done = start("module", tmp_path, *command, torch=SWALLOWED)
+    assert (done.returncode, done.stderr) == (130, "specsim: interrupted\n")
+
+
+@pytest.mark.parametrize("command", LIVE_COMMANDS, ids=lambda command: command[0])
+def test_a_command_that_needs_torch_says_so_where_it_is_not_installed(refused, monkeypatch, command):
+    monkeypatch.setattr("specsim.live.extra.find_spec", lambda name: None)
+    for module in ("session_config", "models", "engine", "drafters"):
+        monkeypatch.setitem(sys.modules, f"specsim.live.{module}", None)  # an import fails, as without torch
+    assert "needs torch, transformers, safetensors, accelerate, gguf, not installed; remedy" in refused(*command)
+
+
+def test_the_console_script_runs_the_command_once_modules_have_loaded(tmp_path):
+    assert start("script", tmp_path).stdout.startswith("specsim 0.")
 
 
 def test_the_console_script_s_process_has_the_same_exit_code_and_line():
