@@ -16,8 +16,11 @@ def lower_envelope(seconds: np.ndarray) -> np.ndarray:
     if len(seconds) < 3:
         return seconds.copy()
     values = seconds.tolist()
+    # A corner can only be where the curve itself bends upwards: few places of a staircase, or of straight lines.
+    bends = np.flatnonzero(np.diff(seconds, 2) > 0.0) + 1
     corners: list[int] = []
-    for index, value in enumerate(values):
+    for index in (0, *bends.tolist(), len(values) - 1):
+        value = values[index]
         # A corner stays only while the curve bends upwards at it.
         while len(corners) > 1:
             first, middle = corners[-2], corners[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,6 +68,7 @@ class CostTable:
         self._prices = dict(prices)
         self._edge = Edge(f"cost table {meta.name}", extrapolate)
         self._entry = lru_cache(CACHE_ENTRIES)(self._look_up)
+        self._deepest: Callable[[int, int], list[Floats]] = lru_cache(CACHE_ENTRIES)(lambda batch, context: [])
         self._gain = lru_cache(CACHE_ENTRIES)(self._gain_of_launching_ahead)
         self._note_what_holds_always()
 
@@ -254,15 +255,22 @@ class CostTable:
             raise ValueError(f"batch {batch} and depth {depth} must not be negative")
         if batch == 0:
             return _entry(0.0, 0.0, np.zeros(1), 0.0)
-        most = batch * (depth + 1) if drafter else batch
-        tokens = np.arange(batch, most + 1, dtype=np.int64)
-        verify = self._phases.verify_seconds(batch, tokens, context, self._edge)
+        verify = self._verify_to(batch, batch * (depth + 1) if drafter else batch, context)
         host = self._phases.host.at(batch, self._edge)
         if drafter is None:
             return _entry(0.0, 0.0, verify, host)
         draft = self._draft_seconds(drafter, batch, depth, context, float(verify[0]) + host)
         plan = self._phases.plan.at(batch, self._edge) + self._exposed(batch, draft)
         return _entry(draft, plan, verify, host)
+
+    def _verify_to(self, batch: int, most: int, context: int) -> Floats:
+        """[most - batch + 1] float64 seconds of verifying from one token a request up: part of what is known already
+        where a deeper step was asked for before."""
+        held = self._deepest(batch, context)
+        if not held or len(held[0]) <= most - batch:
+            tokens = np.arange(batch, most + 1, dtype=np.int64)
+            held[:] = [self._phases.verify_seconds(batch, tokens, context, self._edge)]
+        return held[0][: most - batch + 1]
 
     def _exposed(self, batch: int, drafting: float) -> float:
         """Host work that goes on beside drafting, as far as it takes longer."""

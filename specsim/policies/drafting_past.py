@@ -106,7 +106,8 @@ class DraftingPast:
         assert context.price is not None
         if context.step != self._step:
             self._step, self._asked = context.step, {}
-        seconds = [context.price(drafter, depth).seconds for depth in range(drafter.max_depth + 1)]
+        # The deepest first: what shallower steps take is a part of what it takes, which a table then knows.
+        seconds = [context.price(drafter, depth).seconds for depth in range(drafter.max_depth, -1, -1)][::-1]
         asked = self._asked[drafter.name] = Asked(seconds, drafter.name not in self._drafted)
         return self._of(drafter.name).depth(asked, context.batch, prunes_for_goodput)
 
