@@ -61,7 +61,7 @@ class Scale:
     contexts: tuple[int, ...] = (64, 512)
     depth: int = 15
     num_output_tokens: tuple[int, int] = (64, 192)
-    requests: tuple[int, float] = (9, 3.0)
+    requests: tuple[int, float] = (9, 1.5)
     warm_up: int = 24
     steps: int = 60
     repeats: int = 3
