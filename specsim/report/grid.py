@@ -129,6 +129,11 @@ def words_of(shown: list[Grid]) -> dict[str, str]:
     return {word: meaning for word, meaning in (VERDICTS | TAGS).items() if word in used}
 
 
+def definitions(result: StudyResult) -> dict[str, str]:
+    """What the policies that go by a name of their own are, by that name; a label that is the text needs none."""
+    return {label: text for label, text in result.policies.items() if label != text}
+
+
 def _grid(table: str, cells: list[Cell]) -> Grid:
     loads = loads_of(cells)
     best = {load: _best([cell for cell in cells if load_of(cell) == load]) for load in loads}

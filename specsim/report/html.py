@@ -20,7 +20,17 @@ from specsim.report import wording
 from specsim.report.charts import Section, drafters_of, sections
 from specsim.report.charts.figure import Chart
 from specsim.report.charts.place import places_of
-from specsim.report.grid import TAGS, grids, is_baseline, load_of, loads_of, policies_of, tables_of, words_of
+from specsim.report.grid import (
+    TAGS,
+    definitions,
+    grids,
+    is_baseline,
+    load_of,
+    loads_of,
+    policies_of,
+    tables_of,
+    words_of,
+)
 from specsim.report.labels import breakable
 from specsim.report.measures import MEASURES, Measure
 from specsim.report.palette import HUES, drafter_styles, policy_styles
@@ -32,6 +42,8 @@ DARKEST_SHADE = 0.6
 FULL_SHADE = 4.0
 UNKNOWN = (None, "none", "not stated")
 """What the manifest of a cost table says where there is nothing to say."""
+NO_LIMIT = "no limit"
+"""What an engine option that is not given means."""
 
 
 def write_report(result: StudyResult, path: str | Path) -> None:
@@ -81,6 +93,7 @@ def page(result: StudyResult) -> str:
         "drafter_styles": drafter_styles(drafters_of(result)),
         "provenance": _provenance(result),
         "words": words_of(shown),
+        "definitions": definitions(result),
         "hues": HUES,
         "figures": script_json(_figures(parts)),
         "stylesheet": Markup(asset("report.css")),
@@ -190,7 +203,8 @@ def _provenance(result: StudyResult) -> dict[str, list[tuple[str, str]]]:
     parts: dict[str, Any] = {"Trace": result.trace}
     for index, table in enumerate(result.tables):
         parts[f"Cost table {table.get('name', index)}"] = table
-    parts |= {"Engine": result.engine, "Workload": result.workload | {"seeds": result.seeds}}
+    unlimited = {name: NO_LIMIT if value is None else value for name, value in result.engine.items()}
+    parts |= {"Engine": unlimited, "Workload": result.workload | {"seeds": result.seeds}}
     return {name: list(_facts(value)) for name, value in parts.items() if value}
 
 
@@ -204,8 +218,14 @@ def _facts(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
             for index, item in enumerate(inner):
                 rest = {key: entry for key, entry in item.items() if key != "name"}
                 yield f"{path}, {item.get('name', index)}", "; ".join(f"{key} {text}" for key, text in _facts(rest))
+        elif isinstance(inner, list | tuple) and any(_is_sentence(item) for item in inner):
+            yield path, "\n".join(_readable(item) for item in inner)
         else:
             yield path, _readable(inner)
+
+
+def _is_sentence(value: Any) -> bool:
+    return isinstance(value, str) and value.endswith(".")
 
 
 def _readable(value: Any) -> str:

@@ -26,5 +26,5 @@ def lines(label: str, width: int) -> list[str]:
 
 
 def breakable(label: str) -> Markup:
-    """A label for HTML that the browser may break between its parts."""
-    return Markup("<wbr>").join(escape(piece) for piece in pieces(label))
+    """A label for HTML that the browser may break between its parts, and within a part after `_` and `=`."""
+    return Markup("<wbr>").join(escape(part) for piece in pieces(label) for part in re.split(r"(?<=[_=])(?=.)", piece))

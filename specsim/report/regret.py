@@ -16,7 +16,7 @@ from specsim.report.html import asset, environment, script_json, write_page
 from specsim.report.palette import HUES, styles_in_order
 from specsim.report.regret_charts import arm_share, over_time, total
 from specsim.report.wording import digits, percent, span
-from specsim.study.regret.result import PolicyRegret, RegretResult
+from specsim.study.regret.result import PolicyRegret, RegretResult, Surroundings
 
 MEASURES = ("acceptance", "seconds")
 """What regret is counted in, in the order of the page's choices."""
@@ -29,7 +29,7 @@ COLUMNS = {
     "acceptance": {
         "lost": "mean over seeds",
         "90 %": "bootstrap interval of the mean",
-        "sd": "standard deviation over seeds",
+        "std. dev.": "standard deviation over seeds",
         "5–95 %": "of the seeds",
         "against best fixed": "lost against the best fixed arm; below 0 where following changes pays",
         "of best fixed": "acceptance collected, as a share of the best fixed arm's",
@@ -76,6 +76,7 @@ def regret_page(result: RegretResult) -> str:
         "measures": MEASURES,
         "columns": COLUMNS,
         "numbers": _numbers(result),
+        "provenance": _provenance(result),
         "hues": HUES,
         "digits_of": digits,
         "figures": script_json(_figures(charts)),
@@ -108,6 +109,24 @@ def _shade(found: PolicyRegret, least: float) -> str:
     if least <= 0 or found.regret <= least:
         return "0"
     return f"{DARKEST_SHADE * min(1.0, math.log(found.regret / least) / math.log(FULL_SHADE)):.3f}"
+
+
+def _provenance(result: RegretResult) -> dict[str, dict[str, str]]:
+    """What each environment was, for a reader who wants to make it again."""
+    facts = {f"Environment {found.name.replace('_', ' ')}": _facts(found) for found in result.environments}
+    return facts | {"Seeds": {"number": str(len(result.seeds)), "from": f"{result.seeds[0]} to {result.seeds[-1]}"}}
+
+
+def _facts(surroundings: Surroundings) -> dict[str, str]:
+    pairs = zip(surroundings.arms, surroundings.means, strict=True)
+    facts = {
+        "steps (T)": f"{surroundings.num_steps:,}",
+        "arms (K)": str(len(surroundings.arms)),
+        "expected acceptance at first": ", ".join(f"{arm} {digits(mean)}" for arm, mean in pairs),
+    }
+    if surroundings.changes:
+        facts["arms change at step"] = ", ".join(f"{step:,}" for step in surroundings.changes)
+    return facts | {"best fixed arm, in hindsight": surroundings.best_fixed}
 
 
 def _numbers(result: RegretResult) -> dict[str, dict[str, Any]]:

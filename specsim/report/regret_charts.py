@@ -30,6 +30,12 @@ LINE_STYLES = {
     "sqrt(K T ln T)": Style(BASELINE, "longdash", "none"),
     "best fixed arm": Style(PLAIN, "dashdot", "none"),
 }
+LINE_MEANINGS = {
+    "Lai-Robbins": "where no policy that is good on every problem can end below, as T grows",
+    "UCB1 bound": "what UCB1 is proven to stay below at every T",
+    "sqrt(K T ln T)": "how the regret of UCB policies grows on the hardest K arms in T steps, up to a constant",
+}
+"""What the lines of theory say."""
 
 
 def over_time(result: RegretResult, styles: Styles) -> Chart:
@@ -39,12 +45,13 @@ def over_time(result: RegretResult, styles: Styles) -> Chart:
         figures[f"{index}/0"] = _curves(result.of(surroundings.name), styles, surroundings, "")
         figures[f"{index}/1"] = _curves(result.of(surroundings.name), styles, surroundings, "seconds_")
     shown = {name for surroundings in result.environments for name in surroundings.lines}
+    theory = "".join(f" {name}: {meaning}." for name, meaning in LINE_MEANINGS.items() if name in shown)
     return Chart(
         name="curve",
         title="Lost over time",
         caption="Mean over seeds; bands hold the middle 90 % of them. The time axis is logarithmic: a policy that pays "
         "only for what it must learn ends as a straight line, one that loses as much at every step bends upwards. "
-        "Dotted verticals are steps at which the arms change.",
+        f"Dotted verticals are steps at which the arms change.{theory}",
         follows="place",
         figures=figures,
         legend={name: style for name, style in LINE_STYLES.items() if name in shown},
@@ -98,17 +105,17 @@ def _curves(own: list[PolicyRegret], styles: Styles, surroundings: Surroundings,
     for found in own:
         mean = found.curve[f"{prefix}mean"]
         traces.append(
-            line(found.policy, styles[found.policy], found.curve["step"], mean, "%{y:.3~g}", mode="lines", opacity=1)
+            line(found.policy, styles[found.policy], found.curve["step"], mean, "%{y:,.4~r}", mode="lines", opacity=1)
         )
     if not prefix:
         steps, tops = own[0].curve["step"], max(max(found.curve["high"]) for found in own)
         for name, values in surroundings.lines.items():
             inside = [value if value <= 1.3 * tops else math.nan for value in values]
-            traces.append(line(name, LINE_STYLES[name], steps, inside, "%{y:.3~g}", mode="lines"))
+            traces.append(line(name, LINE_STYLES[name], steps, inside, "%{y:,.4~r}", mode="lines"))
     last = math.log10(surroundings.num_steps)
     layout: dict[str, Any] = {
         "xaxis": axis("steps (log scale)", type="log", dtick=1, range=[0, last], tickformat=",d"),
-        "yaxis": axis(LOST[1 if prefix else 0], rangemode="tozero"),
+        "yaxis": axis(LOST[1 if prefix else 0], rangemode="tozero", tickformat=",.6~r"),
         "shapes": [reference("x", step) | {"line": _thin()} for step in surroundings.changes],
         "hovermode": "x unified",
     }
@@ -124,9 +131,9 @@ def _rows(
 ) -> Figure:
     ranked = sorted(own, key=lambda row: row[1])
     names = [policy for policy, _, _ in ranked]
-    traces = [dot(policy, styles[policy], mean, ends, "%{x:.4~g}") for policy, mean, ends in ranked]
+    traces = [dot(policy, styles[policy], mean, ends, "%{x:,.4~r}") for policy, mean, ends in ranked]
     layout = {
-        "xaxis": axis(LOST[measure], rangemode="tozero"),
+        "xaxis": axis(LOST[measure], rangemode="tozero", tickformat=",.6~r"),
         "yaxis": rows_axis(names),
         "shapes": [reference("x", fixed)] if fixed else [],
         "height": rows_height(names),

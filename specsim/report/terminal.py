@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specsim.report.grid import Grid, Load, Row, grids, is_baseline, policies_of, tables_of, words_of
+from specsim.report.grid import Grid, Load, Row, definitions, grids, is_baseline, policies_of, tables_of, words_of
 from specsim.report.labels import lines
 from specsim.report.sentences import by_table, gathered
 from specsim.report.wording import NOTHING, digits, half_width
@@ -41,6 +41,7 @@ def render(result: StudyResult, console: Console, report: Path | None = None) ->
             console.print(_table(grid, loads, console.width))
         _print_sentences(findings[grid.table], "", console)
     _print_legend(result, console)
+    _print_definitions(result, console)
     _print_sentences(gathered(result.notes), "Notes", console)
     if report is not None:
         console.print()
@@ -108,6 +109,23 @@ def _print_legend(result: StudyResult, console: Console) -> None:
         console.print()
     for line in explained:
         console.print(Text(line, style="dim", overflow="fold"))
+
+
+def _print_definitions(result: StudyResult, console: Console) -> None:
+    """What short names stand for, so that any row can be run again by itself."""
+    named = definitions(result)
+    if not named:
+        return
+    console.print()
+    console.print(Text("Names, as --policy takes them", style="bold"))
+    width = max(len(label) for label in named)
+    room = console.width - width - 2
+    for label, text in named.items():
+        if room < POLICY_WIDTH:
+            told = [*lines(label, console.width), *(f"  {line}" for line in lines(text, max(console.width - 2, 1)))]
+        else:
+            told = [f"{'' if at else label:<{width}}  {line}" for at, line in enumerate(lines(text, room))]
+        console.print(Text("\n".join(told), style="dim"))
 
 
 def _print_sentences(sentences: list[str], heading: str, console: Console) -> None:

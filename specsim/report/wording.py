@@ -8,14 +8,18 @@ NOTHING = "–"
 """Shown where a number does not exist."""
 
 
-def digits(value: float) -> str:
-    """Three significant digits from 1 on, two decimals below, thousands with a comma."""
+def digits(value: float, more: int = 0) -> str:
+    """Three significant digits from 1 on, two decimals below, thousands with a comma; nothing at all is `0`.
+
+    more    further decimals
+    """
     if not math.isfinite(value):
         return NOTHING
     size = abs(value)
-    if size >= 99.95:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+    if size == 0:
+        return "0"
+    decimals = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
+    return f"{value:,.{decimals + more}f}"
 
 
 def times(value: float) -> str:
@@ -39,12 +43,15 @@ def milliseconds(seconds: float) -> str:
 
 
 def span(interval: tuple[float, float]) -> str:
-    """An interval's two ends: `1.62–1.68`."""
+    """An interval's two ends: `1.62–1.68`; one digit more where that tells them apart: `1.018–1.022`."""
     low, high = interval
-    return f"{digits(low)}–{digits(high)}" if math.isfinite(low) and math.isfinite(high) else ""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    more = int(low < high and digits(low) == digits(high))
+    return f"{digits(low, more)}–{digits(high, more)}"
 
 
 def half_width(interval: tuple[float, float]) -> str:
     """Half of an interval's width, as short as can be: `±.03`."""
     half = (interval[1] - interval[0]) / 2
-    return f"±{digits(half).removeprefix('0')}" if math.isfinite(half) else ""
+    return f"±{digits(half).removeprefix('0') or '0'}" if math.isfinite(half) else ""

@@ -65,6 +65,7 @@ def compare(
         drafters=drafter_statistics(plan.trace),
         findings=findings(cells),
         notes=_notes(plan, cells),
+        policies={policy.label: str(policy.config) for policy in plan.policies if policy.config.label is not None},
     )
     if folder is not None:
         result.save(folder / RESULT_FILE)

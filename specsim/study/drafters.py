@@ -9,7 +9,7 @@ import numpy as np
 from specsim.core import Score
 from specsim.study.result import DrafterStatistics
 from specsim.trace import TraceLike
-from specsim.trace.statistics import acceptance_by_position, by_domain, calibration, mean_acceptance_length
+from specsim.trace.statistics import acceptance_by_position, by_domain, calibration, walked_acceptance_length
 
 PROBABILITIES: tuple[Score, ...] = ("drawn_prob", "max_prob", "shifted_prob")
 """Scores that lie in [0, 1], the one most policies read first."""
@@ -48,7 +48,7 @@ def _statistics(trace: TraceLike, drafter: int, domain: str, requests: Iterable[
     return DrafterStatistics(
         name=spec.name,
         domain=domain,
-        mean_acceptance_length=mean_acceptance_length(trace, drafter, kept),
+        mean_acceptance_length=walked_acceptance_length(trace, drafter, kept),
         survival=positions.survival.tolist(),
         conditional=positions.conditional.tolist(),
         calibration=bins,

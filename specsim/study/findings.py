@@ -162,13 +162,22 @@ def _speedup(cell: Cell) -> float:
 
 def _times(cell: Cell) -> str:
     low, high = cell.speedup_interval
-    return f"{_speedup(cell):.2f}x" + ("" if math.isnan(low) else f", {low:.2f} to {high:.2f}")
+    decimals = _decimals(low, high, 2)
+    return f"{_speedup(cell):.{decimals}f}x" + (
+        "" if math.isnan(low) else f", {low:.{decimals}f} to {high:.{decimals}f}"
+    )
 
 
 def _difference(cell: Cell) -> str:
     assert cell.difference_to_best_fixed is not None
     mean, low, high = (100 * value for value in cell.difference_to_best_fixed)
-    return f"{mean:+.1f} %, {low:+.1f} to {high:+.1f}, against {cell.best_fixed}"
+    decimals = _decimals(low, high, 1)
+    return f"{mean:+.{decimals}f} %, {low:+.{decimals}f} to {high:+.{decimals}f}, against {cell.best_fixed}"
+
+
+def _decimals(low: float, high: float, usual: int) -> int:
+    """One decimal more than usual where an interval's ends would look alike without it."""
+    return usual + int(low < high and f"{low:.{usual}f}" == f"{high:.{usual}f}")
 
 
 def _share_of_bound(cell: Cell) -> str:

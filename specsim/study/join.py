@@ -51,6 +51,7 @@ def join(results: Sequence[StudyResult], title: str, command: str) -> StudyResul
         drafters=list({(s.name, s.domain): s for result in results for s in result.drafters}.values()),
         findings=findings(cells),
         notes=_notes(results, names),
+        policies=_policies(results),
     )
 
 
@@ -81,6 +82,15 @@ def _workload(results: Sequence[StudyResult], names: list[dict[str, str]]) -> di
             if key not in common:
                 common |= {f"{key}, {name}": value for name in own.values()}
     return common
+
+
+def _policies(results: Sequence[StudyResult]) -> dict[str, str]:
+    """What each label stands for; both, where two studies call two policies the same."""
+    texts: dict[str, dict[str, None]] = {}
+    for result in results:
+        for label, text in result.policies.items():
+            texts.setdefault(label, {})[text] = None
+    return {label: " or ".join(found) for label, found in texts.items()}
 
 
 def _notes(results: Sequence[StudyResult], names: list[dict[str, str]]) -> list[str]:

@@ -75,7 +75,7 @@ class DrafterStatistics:
 
     name                    the drafter
     domain                  a domain of the trace, or `all`
-    mean_acceptance_length  accepted drafts a position + 1, at full depth
+    mean_acceptance_length  tokens a step at full depth, bonus included, along the walk of `specsim trace info`
     survival                [D] chance that the first k drafts are all accepted
     conditional             [D] chance that draft k is accepted once those before it are
     calibration             reliability bins: bin_confidence, bin_accepted, bin_count
@@ -110,6 +110,7 @@ class StudyResult:
     drafters    acceptance and calibration of each drafter
     findings    sentences that say who wins where
     notes       what a reader must know
+    policies    by a policy's given label, its text as --policy takes it; where none is given the label says it
     """
 
     title: str
@@ -125,6 +126,7 @@ class StudyResult:
     drafters: list[DrafterStatistics]
     findings: list[str]
     notes: list[str]
+    policies: dict[str, str] = field(default_factory=dict)
 
     def rows(self) -> Iterator[tuple[str, int, list[Cell]]]:
         """The cells of one table and one load at a time, in order."""

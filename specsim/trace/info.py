@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from specsim.trace.protocol import TraceLike
-from specsim.trace.statistics import acceptance_by_position, calibration, mean_acceptance_length, walk
+from specsim.trace.statistics import (
+    acceptance_by_position,
+    calibration,
+    mean_acceptance_length,
+    walked_acceptance_length,
+)
 
 
 def describe(trace: TraceLike) -> dict[str, Any]:
@@ -41,7 +46,7 @@ def _describe_domain(trace: TraceLike, code: int) -> dict[str, Any]:
         "num_prompt_tokens": int(requests.num_prompt_tokens[members].sum()),
         "num_output_tokens": int(requests.num_output_tokens[members].sum()),
         "mean_acceptance_length": {
-            spec.name: _number(_mean_acceptance_length(trace, arm, members)) for arm, spec in enumerate(trace.drafters)
+            spec.name: _number(walked_acceptance_length(trace, arm, members)) for arm, spec in enumerate(trace.drafters)
         },
     }
 
@@ -57,7 +62,7 @@ def _describe_drafter(trace: TraceLike, arm: int) -> dict[str, Any]:
         "scores": list(spec.scores),
         "score_source": trace.manifest.drafters[arm].score_source,
         "max_depth": spec.max_depth,
-        "mean_acceptance_length": _number(_mean_acceptance_length(trace, arm, None)),
+        "mean_acceptance_length": _number(walked_acceptance_length(trace, arm, None)),
         "mean_acceptance_length_all_positions": _number(mean_acceptance_length(trace, arm)),
         "survival": [_number(value) for value in acceptance.survival],
         "conditional_acceptance": [_number(value) for value in acceptance.conditional],
@@ -67,13 +72,6 @@ def _describe_drafter(trace: TraceLike, arm: int) -> dict[str, Any]:
         described["expected_calibration_error"] = _number(pooled.expected_calibration_error)
         described["auc"] = _number(pooled.auc)
     return described
-
-
-def _mean_acceptance_length(trace: TraceLike, arm: int, requests: np.ndarray | None) -> float:
-    """Along the walk; a trajectory trace is its policy's own walk."""
-    if trace.kind == "position_indexed":
-        return walk(trace, arm, requests).mean_acceptance_length
-    return mean_acceptance_length(trace, arm, requests)
 
 
 def _number(value: float) -> float | None:

@@ -145,6 +145,13 @@ def walk(trace: TraceLike, drafter: int, requests: Iterable[int] | None = None, 
     return Walk(num_steps, num_accepted, num_emitted)
 
 
+def walked_acceptance_length(trace: TraceLike, drafter: int, requests: Iterable[int] | None = None) -> float:
+    """Tokens a step at full depth, the bonus included, along the walk; a trajectory trace is its policy's own walk."""
+    if trace.kind == "position_indexed":
+        return walk(trace, drafter, requests).mean_acceptance_length
+    return mean_acceptance_length(trace, drafter, requests)
+
+
 def mean_acceptance_length(trace: TraceLike, drafter: int, requests: Iterable[int] | None = None) -> float:
     """1 + mean num_accepted over every recorded position, visited by the walk or not; the bonus included.
 

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from specsim.report.grid import Load, grids, is_baseline, words_of
+from specsim.report.grid import Load, definitions, grids, is_baseline, words_of
 
 
 def replaced(study, policy, batch, **changes):
@@ -105,3 +105,9 @@ def test_the_baseline_is_known_by_its_name(label):
 def test_only_words_that_occur_are_explained(study):
     study = replaced(study, "other", 64, clairvoyant=True)
     assert list(words_of(grids(study))) == ["best", "bound"]
+
+
+def test_only_names_that_are_not_the_policys_text_need_a_definition(make_study):
+    study = make_study(batches=(8,), policies=("short", "dcut"))
+    study = dataclasses.replace(study, policies={"short": "dcut:depth=3@ngram", "dcut": "dcut"})
+    assert definitions(study) == {"short": "dcut:depth=3@ngram"}

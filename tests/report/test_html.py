@@ -1,15 +1,15 @@
 import dataclasses
+import html
 import json
 import math
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import pytest
 
 from specsim.report.html import page, write_report
 from specsim.report.wording import span, times
+from tests.report.browser import drawn, needs_browser
 
 VOID = {"meta", "link", "br", "input", "wbr", "img"}
 INLINE = {"code", "wbr", "svg", "path"}
@@ -147,6 +147,24 @@ def test_all_metrics_are_tabulated_for_each_table_and_load(study, read):
     assert "goodput requests/s" not in shown, "no cell has a goodput: no column"
 
 
+def test_short_names_are_explained_and_texts_are_not(study):
+    assert "What the names stand for" not in Page(page(study)).words
+    named = dataclasses.replace(study, policies={POLICY: "dcut:depth=3@exit28"})
+    assert f"What the names stand for as --policy takes them {POLICY} dcut:depth=3@exit28" in Page(page(named)).words
+
+
+def test_sentences_of_a_manifest_stand_in_lines_of_their_own_and_words_in_a_row(study):
+    tables = [study.tables[0] | {"remarks": ["One thing.", "Another, too."], "names": ["a", "b"]}, study.tables[1]]
+    made = page(dataclasses.replace(study, tables=tables))
+    assert "<dd>One thing.\nAnother, too.</dd>" in made
+    assert "<dd>a, b</dd>" in made
+
+
+def test_an_engine_option_that_is_not_given_is_no_limit(study):
+    engine = study.engine | {"num_kv_blocks": None}
+    assert "num kv blocks no limit" in Page(page(dataclasses.replace(study, engine=engine))).words
+
+
 def test_notes_of_a_table_are_told_below_it_with_the_policies_they_concern(study):
     cells = [dataclasses.replace(c, notes=("priced by mapping",)) if c.policy == POLICY else c for c in study.cells]
     read = Page(page(dataclasses.replace(study, cells=cells)))
@@ -243,7 +261,7 @@ def test_a_label_that_is_a_word_stays_one_and_a_percent_sign_stays_with_its_numb
 def test_of_two_labels_that_begin_alike_the_longer_is_meant(make_study):
     policies = ("dcut:ratios=0.5", "dcut:ratios=0.5,depth=3")
     study = make_study(batches=(8,), policies=policies, findings=["dcut:ratios=0.5,depth=3 wins over autoregressive."])
-    assert "<code>dcut:ratios=0.5,depth=3</code> wins over autoregressive." in page(study)
+    assert "<code>dcut:ratios=0.5,depth=3</code> wins over autoregressive." in page(study).replace("<wbr>", "")
 
 
 def test_the_reader_chooses_among_every_table_and_load(read):
@@ -303,34 +321,22 @@ def test_tables_may_have_been_studied_at_different_loads(study):
     assert "All metrics on cpu-smollm2, batch 8" not in read.tables
 
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-def drawn_by_browser(study, folder):
-    """The page after its script ran, as HTML."""
-    write_report(study, folder / "report.html")
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
-    command += ["--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000"]
-    command += [f"--user-data-dir={folder / 'profile'}", "--dump-dom", (folder / "report.html").as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
-
-
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium to run the report's script")
+@needs_browser
 def test_a_browser_draws_every_chart(study, tmp_path):
-    drawn = drawn_by_browser(study, tmp_path)
+    shown = drawn(page(study), tmp_path)
     names = re.findall(r'data-chart="(\w+)"', page(study))
     assert len(names) == 12
     for name in names:
-        chart = re.search(rf'<figure class="chart" data-chart="{name}".*?</figure>', drawn, re.DOTALL)[0]
+        chart = re.search(rf'<figure class="chart" data-chart="{name}".*?</figure>', shown, re.DOTALL)[0]
         assert 'class="main-svg"' in chart, f"{name} was not drawn"
-    assert re.findall(r'<div data-place="([\d/]+)">', drawn) == ["0/1"], "all but the chosen table are hidden"
-    speedup = re.search(r'data-chart="speedup".*?</figure>', drawn, re.DOTALL)[0]
+    assert re.findall(r'<div data-place="([\d/]+)">', shown) == ["0/1"], "all but the chosen table are hidden"
+    speedup = re.search(r'data-chart="speedup".*?</figure>', shown, re.DOTALL)[0]
     assert "stroke: rgb(0, 114, 178)" in speedup, "the first hue is resolved"
     assert "fill: rgb(0, 114, 178); fill-opacity: 0.14" in speedup, "and its band"
-    assert ">h20-qwen3-8b, batch 64</span>" in drawn
+    assert ">h20-qwen3-8b, batch 64</span>" in shown
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium to run the report's script")
+@needs_browser
 def test_a_browser_offers_only_what_the_chosen_table_has(study, tmp_path):
     lacking = [("batch", 64), ("policy", POLICY)]
     cells = [
@@ -338,10 +344,65 @@ def test_a_browser_offers_only_what_the_chosen_table_has(study, tmp_path):
         for cell in study.cells
         if cell.table == "cpu-smollm2" or not any(getattr(cell, field) == value for field, value in lacking)
     ]
-    drawn = drawn_by_browser(dataclasses.replace(study, cells=cells), tmp_path)
-    loads = re.findall(r'<input type="radio" name="load"[^>]*>', drawn)
+    shown = drawn(page(dataclasses.replace(study, cells=cells)), tmp_path)
+    loads = re.findall(r'<input type="radio" name="load"[^>]*>', shown)
     assert ["disabled" in load for load in loads] == [False, True]
-    assert re.findall(r'<div data-place="([\d/]+)">', drawn) == ["0/0"]
-    legend = re.search(r'<section id="load".*?</section>', drawn, re.DOTALL)[0]
+    assert re.findall(r'<div data-place="([\d/]+)">', shown) == ["0/0"]
+    legend = re.search(r'<section id="load".*?</section>', shown, re.DOTALL)[0]
     buttons = dict(re.findall(r'<button [^>]*data-key="([^"]+)"([^>]*)>', legend))
     assert [policy for policy, rest in buttons.items() if "hidden" in rest] == [POLICY]
+
+
+@needs_browser
+def test_a_browser_hides_and_shows_one_policy_or_all(study, tmp_path):
+    clicks = {
+        "one": f'document.querySelector("#load [data-key=\\"{POLICY}\\"]").click();',
+        "all": 'document.querySelector("#load [data-all=hide]").click();',
+        "none": 'document.querySelector("#load [data-all=hide]").click();'
+        'document.querySelector("#load [data-all=show]").click();',
+    }
+    hidden = {}
+    for name, then in clicks.items():
+        (tmp_path / name).mkdir()
+        shown = drawn(page(study), tmp_path / name, then)
+        load = re.search(r'<section id="load".*?</section>', shown, re.DOTALL)[0]
+        speedup = re.search(r'data-chart="speedup".*?</figure>', load, re.DOTALL)[0]
+        states = re.findall(r'aria-pressed="(\w+)"', load)
+        hidden[name] = (states.count("false"), len(re.findall(r'class="trace scatter', speedup)))
+    lines = 2 * 8  # a line and a band each; autoregressive is the dashed line
+    assert hidden == {"one": (1, lines - 2), "all": (9, 0), "none": (0, lines)}
+
+
+@needs_browser
+def test_a_browser_labels_axes_to_their_ends_and_within_a_power_of_ten(study, tmp_path):
+    narrow = [
+        dataclasses.replace(cell, values=cell.values | {"token_throughput": 2100.0 + cell.batch})
+        for cell in study.cells
+    ]
+    shown = drawn(page(dataclasses.replace(study, cells=narrow)), tmp_path)
+    arms = re.search(r'data-chart="arms".*?</figure>', shown, re.DOTALL)[0]
+    last = re.findall(r'<text[^>]*style="([^"]*)"[^>]*>(\d+%)</text>', arms)[-1]
+    assert last[1] == "100%"
+    assert "display: none" not in last[0], "there is room for its label"
+    throughput = re.search(r'data-chart="throughput".*?</figure>', shown, re.DOTALL)[0]
+    labels = re.findall(r'class="ytick"><text[^>]*>([^<]+)<', throughput)
+    assert len(labels) >= 2
+
+
+@needs_browser
+def test_a_browser_names_what_is_pointed_at_in_ink(study, tmp_path):
+    then = """
+      const marked = document.createElement("p");
+      const hovers = [...document.querySelectorAll(".plot")].filter((plot) => plot.data).map((plot) => ({
+        unified: plot.layout.hovermode === "x unified", templates: plot.data.map((trace) => trace.hovertemplate),
+        heading: plot.layout.xaxis.unifiedhovertitle.text,
+      }));
+      marked.id = "hovers"; marked.textContent = JSON.stringify(hovers); document.body.append(marked);"""
+    shown = drawn(page(study), tmp_path, then)
+    hovers = json.loads(html.unescape(re.search(r'<p id="hovers">(.*?)</p>', shown)[1]))
+    assert {hover["unified"] for hover in hovers} == {True, False}
+    for hover in hovers:
+        for template in filter(None, hover["templates"]):
+            assert template.endswith("<extra></extra>") != hover["unified"], template
+            assert template.startswith("<b>") != hover["unified"], template
+    assert "batch size (running requests): %{x}" in {hover["heading"] for hover in hovers}

@@ -33,5 +33,9 @@ def test_the_browser_may_break_a_label_and_its_text_is_escaped():
     assert breakable("<b>:x@y") == "&lt;b&gt;:<wbr>x<wbr>@y"
 
 
+def test_the_browser_may_break_within_a_long_part_but_never_at_a_labels_end():
+    assert breakable("a:policy=thompson_beta_") == "a:<wbr>policy=<wbr>thompson_<wbr>beta_"
+
+
 def test_a_part_longer_than_a_line_is_cut_between_words_if_it_can_be():
     assert lines("discounted_thompson_gaussian:sigma=.5", 22) == ["discounted_thompson_", "gaussian:sigma=.5"]

@@ -124,6 +124,31 @@ def test_a_lossy_policy_is_marked_and_its_reason_told(small):
     assert "dcut@exit28 is lossy: cuts on the drawn token" in text
 
 
+def test_short_names_are_explained_so_that_a_row_can_be_run_again(small):
+    text = "dcut:depth=goodput,ratios=all,numerator=bonus@ucb1:reward=throughput,c=0.2"
+    named = dataclasses.replace(small, policies={"dcut@exit28": text, "clairvoyant@exit28": "clairvoyant"})
+    out = stripped(printed(named))
+    assert textwrap.dedent(
+        """
+        Names, as --policy takes them
+        dcut@exit28         dcut:depth=goodput,ratios=all,numerator=bonus@ucb1:
+                            reward=throughput,c=0.2
+        clairvoyant@exit28  clairvoyant
+
+        Notes
+        """
+    ) in (out)
+    assert "Names" not in printed(small)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_an_explained_name_fits_however_narrow_the_terminal_is(small, width):
+    named = dataclasses.replace(small, policies={"D-cut, own depth @UCB1": "dcut:ratios=all@ucb1:reward=throughput"})
+    lines = printed(named, width).splitlines()
+    explained = lines[lines.index("Names, as --policy takes them"[:width].rstrip()) :] if width > 30 else lines
+    assert max(cell_len(line) for line in explained if "dcut:" in line or "reward" in line) <= width
+
+
 def test_square_brackets_are_text_and_no_markup(make_study):
     study = make_study(batches=(1,), policies=("autoregressive", "[bold]x"), findings=["[red]y[/red]"], title="[b]t")
     text = printed(study)

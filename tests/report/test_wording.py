@@ -9,7 +9,17 @@ NAN = math.nan
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0.00"), (0.876, "0.88"), (-0.876, "-0.88"), (9.99, "9.99"), (9.996, "10.0"), (99.94, "99.9"), (99.96, "100")],
+    [
+        (0, "0"),
+        (-0.0, "0"),
+        (0.004, "0.00"),
+        (0.876, "0.88"),
+        (-0.876, "-0.88"),
+        (9.99, "9.99"),
+        (9.996, "10.0"),
+        (99.94, "99.9"),
+        (99.96, "100"),
+    ],
 )
 def test_numbers_have_three_significant_digits_from_one_on(value, text):
     assert digits(value) == text
@@ -42,6 +52,20 @@ def test_an_interval_is_its_two_ends_or_half_its_width():
     assert span((1.618, 1.684)) == "1.62–1.68"
     assert half_width((1.62, 1.68)) == "±.03"
     assert half_width((10.0, 14.0)) == "±2.00"
+    assert half_width((1.0, 1.0)) == "±0"
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ((1.018, 1.022), "1.018–1.022"),
+        ((129.1, 129.4), "129.1–129.4"),
+        ((1.0, 1.0), "1.00–1.00"),
+        ((1.0, 1.01), "1.00–1.01"),
+    ],
+)
+def test_ends_that_would_look_alike_have_one_digit_more(interval, text):
+    assert span(interval) == text
 
 
 @pytest.mark.parametrize("interval", [(NAN, 1.0), (1.0, NAN), (NAN, NAN)])

@@ -32,6 +32,14 @@ def test_rates_fall_with_depth_and_tell_drafters_apart(statistics):
     assert strong.survival[1] == pytest.approx(strong.survival[0] * strong.conditional[1], rel=0.02)
 
 
+def test_the_acceptance_length_is_the_one_that_trace_info_tells(world, statistics):
+    told = Trace.open(world / "trace").info()
+    for drafter in told["drafters"]:
+        found = next(s for s in statistics if (s.name, s.domain) == (drafter["name"], "all"))
+        assert found.mean_acceptance_length == drafter["mean_acceptance_length"]
+        assert found.mean_acceptance_length < drafter["mean_acceptance_length_all_positions"]
+
+
 def test_calibration_has_one_entry_a_bin_in_use(statistics):
     bins = statistics[0].calibration
     assert len(bins["bin_confidence"]) == len(bins["bin_accepted"]) == len(bins["bin_count"]) > 3
@@ -49,7 +57,7 @@ def test_a_drafter_without_a_probability_has_no_calibration():
     inner = SyntheticTrace(SyntheticConfig("m", (SyntheticDrafter("a", mean_acceptance_length=2.0),), num_requests=4))
     spec = DrafterSpec("a", "model", "point_mass", "parallel", ("margin",), 15)
     trace = types.SimpleNamespace(
-        drafters=(spec,), requests=inner.requests, visits=inner.visits, __len__=lambda self: 4
+        kind=inner.kind, drafters=(spec,), requests=inner.requests, visits=inner.visits, __len__=lambda self: 4
     )
 
     class Named(types.SimpleNamespace):

@@ -36,6 +36,14 @@ def test_the_winner_is_named_with_its_speedup_and_interval():
     assert findings([reference(), cell("dcut", 1.65)]) == ["h20: dcut is the fastest at batch 8 (1.65x, 1.63 to 1.67)."]
 
 
+def test_an_interval_whose_ends_would_look_alike_has_a_decimal_more():
+    narrow = cell("dcut", 1.6512, 0.002, difference_to_best_fixed=(0.0312, 0.0311, 0.0313), best_fixed="fixed 7")
+    won, against = findings([reference(), narrow])
+    assert won == "h20: dcut is the fastest at batch 8 (1.651x, 1.649 to 1.653)."
+    assert against.endswith("at batch 8 (+3.12 %, +3.11 to +3.13, against fixed 7).")
+    assert "(1.50x, 1.50 to 1.50)" in findings([reference(), cell("dcut", 1.5, 0.0)])[0], "they are alike"
+
+
 def test_loads_with_the_same_winner_share_a_sentence():
     cells = [reference(batch=4), cell("dcut", 2.0, batch=4), reference(batch=32), cell("dcut", 1.2, batch=32)]
     assert findings(cells)[0] == (

@@ -10,6 +10,8 @@ from specsim.errors import InputError
 from specsim.study.compare import compare
 from specsim.study.join import join
 
+NAMED = {"label": "cut", "budget": "dcut:depth=3", "drafter": "strong"}
+
 
 @pytest.fixture(scope="module")
 def parts(world):
@@ -20,7 +22,7 @@ def parts(world):
         document = {
             "trace": trace,
             "tables": [str(world / table)],
-            "policies": ["dcut@strong"] if trace == str(world / "trace") else ["dcut"],
+            "policies": [NAMED] if trace == str(world / "trace") else [{"label": "cut", "budget": "dcut"}],
             "batches": batches,
             "requests": 8,
             "seeds": [0],
@@ -47,6 +49,11 @@ def test_every_drafter_is_described_once(parts):
     joined = join(parts, "all", "specsim demo")
     assert len({(s.name, s.domain) for s in joined.drafters}) == len(joined.drafters)
     assert {s.name for s in joined.drafters} == {"strong", "weak", "dflash"}
+
+
+def test_a_label_of_a_policys_own_is_explained_with_all_that_goes_by_it(parts):
+    assert [part.policies for part in parts] == [{"cut": "dcut:depth=3@strong"}] * 2 + [{"cut": "dcut"}]
+    assert join(parts, "all", "specsim demo").policies == {"cut": "dcut:depth=3@strong or dcut"}
 
 
 def test_traces_are_described_by_name(parts):

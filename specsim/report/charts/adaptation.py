@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from specsim.report.charts.figure import (
     Chart,
     Figure,
@@ -16,6 +18,7 @@ from specsim.report.charts.figure import (
     wrapped,
 )
 from specsim.report.charts.place import Styles, any_number, by_place, styled
+from specsim.report.wording import signed_percent
 from specsim.study.result import Cell, StudyResult
 
 
@@ -65,10 +68,12 @@ def _difference(cells: list[Cell], styles: Styles) -> Figure:
         if difference is None or cell.policy == cell.best_fixed:
             continue
         mean, low, high = difference
-        traces.append(dot(cell.policy, style, mean, (low, high), "%{x:+.1%}"))
+        known = math.isfinite(low) and math.isfinite(high)
+        between = f" ({signed_percent(low)} to {signed_percent(high)})" if known else ""
+        traces.append(dot(cell.policy, style, mean, (low, high), f"{signed_percent(mean)}{between}"))
         rows.append(cell.policy)
     layout = {
-        "xaxis": axis(_difference_title(cells), tickformat="+.0%", hoverformat="+.1%"),
+        "xaxis": axis(_difference_title(cells), tickformat=".0%", nticks=6),
         "yaxis": rows_axis(rows),
         "shapes": [reference("x", 0.0)],
         "height": 20 + rows_height(rows),

@@ -19,8 +19,9 @@ def survival_by_drafter(result: StudyResult, styles: Styles) -> Chart:
     return Chart(
         name="survival",
         title="Survival by position",
-        caption="Chance that a draft and all before it would be accepted, over every position of the trace. The area "
-        "under a line is the number of drafts accepted a step at full depth.",
+        caption="Chance that a draft and all before it would be accepted, over every position of the trace. The sum "
+        "over a line is the mean number of drafts accepted at a position. A step accepts fewer: steps jump over what "
+        "they accept, and so meet easy positions less often.",
         follows="study",
         figures=_whole(_survival(_overall(result), styles)),
     )
@@ -92,5 +93,5 @@ def _diagonal() -> Figure:
         "x1": 1,
         "y1": 1,
         "line": {"color": "var(--baseline)", "width": 1.5, "dash": "dash"},
-        "layer": "below",
+        "layer": "between",
     }

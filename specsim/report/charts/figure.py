@@ -126,6 +126,11 @@ def log2_axis(title: str, values: Sequence[float], labels: Sequence[str]) -> Fig
     return axis(title, type="log", tickvals=list(values), ticktext=list(labels), range=[low - pad, high + pad])
 
 
+def tokens_axis(title: str) -> Figure:
+    """A logarithmic axis of tokens a second: 1, 2 and 5 of each power of ten, evenly spaced ticks within one."""
+    return axis(title, type="log", nticks=3, tickformat="~s")
+
+
 def positions_axis(traces: Sequence[Figure]) -> Figure:
     """Draft positions from 1: every one has a grid line or its neighbour has, so that labels have room."""
     depth = max((len(trace["x"]) for trace in traces), default=1)
@@ -157,5 +162,5 @@ def reference(axis_name: Literal["x", "y"], at: float) -> Figure:
         f"{axis_name}0": at,
         f"{axis_name}1": at,
         "line": {"color": "var(--baseline)", "width": 1.5, "dash": "dash"},
-        "layer": "below",
+        "layer": "between",
     }

@@ -17,6 +17,7 @@ from specsim.report.charts.figure import (
     reference,
     rows_axis,
     rows_height,
+    tokens_axis,
 )
 from specsim.report.charts.place import Styles
 from specsim.report.grid import Load, is_baseline, load_of, loads_of, tables_of
@@ -59,7 +60,8 @@ def throughput_by_interactivity(result: StudyResult, styles: Styles) -> Chart:
         name="interactivity",
         title="Throughput against interactivity",
         caption="Each line joins one policy's loads: more load moves a point up (the engine delivers more) and left "
-        "(each request is slower). Further up and to the right is better at equal load or equal speed.",
+        "(each request is slower). Further up and to the right is better at equal load or equal speed. What one "
+        "request sees is 1 / the median time per output token (TPOT p50).",
         follows="table",
         figures={} if _at_one_load(result) else _by_table(result, lambda cells: _interactivity(cells, styles)),
     )
@@ -135,7 +137,7 @@ def _throughput(cells: list[Cell], styles: Styles) -> Figure:
         )
         for policy, style, own in groups
     ]
-    vertical = axis("output tokens a second (log scale)", type="log", dtick="D2", tickformat="~s")
+    vertical = tokens_axis("output tokens a second (log scale)")
     return {"data": traces, "layout": {"xaxis": _load_axis(loads), "yaxis": vertical, "hovermode": "x unified"}}
 
 
@@ -148,8 +150,8 @@ def _interactivity(cells: list[Cell], styles: Styles) -> Figure:
         hover = "%{customdata}: %{y:,.0f} tokens/s, %{x:.1f} tokens/s a request"
         traces.append(line(policy, style, speed, total, hover, customdata=phrases))
     layout = {
-        "xaxis": axis("tokens/s one request sees (1 / TPOT p50)", rangemode="tozero"),
-        "yaxis": axis("output tokens a second (log scale)", type="log", dtick="D2", tickformat="~s"),
+        "xaxis": axis("tokens a second one request sees", rangemode="tozero"),
+        "yaxis": tokens_axis("output tokens a second (log scale)"),
     }
     return {"data": traces, "layout": layout}
 

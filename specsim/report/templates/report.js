@@ -41,15 +41,24 @@
     };
   }
 
+  // The right margin holds half of the last tick's label, which would be left out without it.
   function layout(own) {
+    const heading = { text: `${own.xaxis.title.text.replace(" (log scale)", "")}: %{x}` };
     return {
-      height: 380, showlegend: false, margin: { l: 58, r: 14, t: 10, b: 46 },
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: touch ? false : "zoom",
+      height: 380, showlegend: false, margin: { l: 58, r: 26, t: 10, b: 46 },
+      paper_bgcolor: "var(--surface)", plot_bgcolor: "var(--surface)", dragmode: touch ? false : "zoom",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: "var(--ink)" },
-      hoverlabel: { bgcolor: "var(--raised)", bordercolor: "var(--rule)", font: { color: "var(--ink)", size: 12 }, namelength: -1 },
+      hoverlabel: { bgcolor: "var(--raised)", bordercolor: "var(--rule)", align: "left", font: { color: "var(--ink)", size: 12 }, namelength: -1 },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: "var(--muted)", activecolor: "var(--ink)" },
-      ...own, xaxis: axis(own.xaxis || {}), yaxis: axis(own.yaxis || {}),
+      ...own, xaxis: { ...axis(own.xaxis), unifiedhovertitle: heading }, yaxis: axis(own.yaxis),
     };
+  }
+
+  // Where one point is pointed at, whose it is stands above what is said of it, in ink: beside it, in its own colour,
+  // it would be unreadable on other marks.
+  function pointed(template, figure) {
+    if (!template || figure.layout.hovermode === "x unified") return template;
+    return template.replace(/^(.*)<extra>(.*)<\/extra>$/, "<b>$2</b><br>$1<extra></extra>");
   }
 
   // Which figure a chart shows now, and the choice in words.
@@ -70,7 +79,9 @@
     element.querySelector(".empty").hidden = Boolean(figure);
     plot.hidden = !figure;
     if (!figure) return;
-    const data = figure.data.map((trace) => ({ ...trace, visible: !hidden.has(trace.meta) }));
+    const data = figure.data.map((trace) => ({
+      ...trace, visible: !hidden.has(trace.meta), hovertemplate: pointed(trace.hovertemplate, figure),
+    }));
     const size = { autosize: false, width: plot.clientWidth };
     Plotly.react(plot, themed(data), { ...themed(layout(figure.layout)), ...size }, config);
   }
@@ -87,7 +98,9 @@
   function offerLegend(legend) {
     const below = legend.closest(".chart") || legend.closest("section");
     const drawn = new Set([...below.querySelectorAll(".plot:not([hidden])")].flatMap((plot) => plot.data.map((trace) => trace.meta)));
-    legend.querySelectorAll("button").forEach((button) => { button.hidden = !drawn.has(button.dataset.key); });
+    const names = [...legend.querySelectorAll("[data-key]")];
+    names.forEach((button) => { button.hidden = !drawn.has(button.dataset.key); });
+    legend.querySelectorAll("[data-all]").forEach((button) => { button.hidden = names.filter((name) => !name.hidden).length < 3; });
   }
 
   function drawAll() {
@@ -98,13 +111,19 @@
     document.querySelectorAll("[data-place]").forEach((part) => { part.hidden = part.dataset.place !== key; });
   }
 
-  function toggle(button) {
-    const key = button.dataset.key;
-    if (!hidden.delete(key)) hidden.add(key);
-    document.querySelectorAll(".legend button").forEach((other) => {
-      if (other.dataset.key === key) other.setAttribute("aria-pressed", String(!hidden.has(key)));
+  function show(keys, on) {
+    keys.forEach((key) => (on ? hidden.delete(key) : hidden.add(key)));
+    document.querySelectorAll(".legend [data-key]").forEach((button) => {
+      button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.key)));
     });
     drawAll();
+  }
+
+  // A name switches itself, the two buttons behind the names all of them.
+  function press(legend, button) {
+    const names = [...legend.querySelectorAll("[data-key]")].map((other) => other.dataset.key);
+    if (button.dataset.key) show([button.dataset.key], hidden.has(button.dataset.key));
+    else show(names, button.dataset.all === "show");
   }
 
   // A chart that is drawn again takes the width its column has now.
@@ -120,7 +139,10 @@
   }
 
   document.querySelector(".toolbar").addEventListener("change", drawAll);
-  document.querySelectorAll(".legend button").forEach((button) => button.addEventListener("click", () => toggle(button)));
+  document.querySelectorAll(".legend").forEach((legend) => legend.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button) press(legend, button);
+  }));
   dark.addEventListener("change", drawAll);
   window.addEventListener("beforeprint", () => printing(true));
   window.addEventListener("afterprint", () => printing(false));

@@ -56,14 +56,19 @@ def _in_seconds(own: list[PolicyRegret], best: PolicyRegret) -> list[str]:
     if fastest is best or fastest.seconds_interval[1] >= best.seconds_interval[0]:
         return []
     return [
-        f"counted in seconds, {fastest.policy} loses least: {fastest.seconds_regret:.2f} s with "
-        f"{fastest.switches:,.0f} switches, and {best.policy} {best.seconds_regret:.2f} s with {best.switches:,.0f}."
+        f"counted in seconds, {fastest.policy} loses least: {_seconds(fastest)} with "
+        f"{fastest.switches:,.0f} switches, and {best.policy} {_seconds(best)} with {best.switches:,.0f}."
     ]
 
 
 def _amount(found: PolicyRegret) -> str:
     low, high = found.regret_interval
     return f"{_round(found.regret)}, {_round(low)} to {_round(high)}" if math.isfinite(low) else _round(found.regret)
+
+
+def _seconds(found: PolicyRegret) -> str:
+    value = found.seconds_regret
+    return f"{value:.2f} s" if 0 < abs(value) < 9.995 else f"{_round(value) if value else 0} s"
 
 
 def _round(value: float) -> str:
