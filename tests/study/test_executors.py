@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import pytest
 
@@ -33,6 +34,15 @@ def test_processes_are_other_processes():
 def test_what_a_person_got_wrong_is_still_that_in_another_process(executor):
     with pytest.raises(InputError, match=r"task \d cannot run"):
         list(executor.map(fail, range(3)))
+
+
+def test_a_process_that_is_replaced_by_a_new_one_is_no_news_to_the_user():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(Processes(2).map(square, range(2)))
+        warnings.warn("A worker stopped while some jobs were given to the executor. This can be ...", stacklevel=1)
+        warnings.warn("another", stacklevel=1)
+    assert [str(warning.message) for warning in caught] == ["another"]
 
 
 def test_no_process_is_started_where_it_has_nothing_to_do():
