@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from specsim.cli import options
 from specsim.cost import CostTable
@@ -59,10 +60,13 @@ def list_tables(
     if as_json:
         typer.echo(json.dumps({table.name: table.meta.model_dump(mode="json") for table in tables}, indent=1))
         return
-    listing = Table("name", "label", "model", "hardware", "batch", "tokens")
+    listing = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for heading in ("name", "label", "batch", "tokens"):
+        listing.add_column(heading, no_wrap=True)
+    listing.add_column("model, hardware", overflow="fold")
     for table in tables:
         spans = (f"{low}-{high}" for low, high in (table.ranges.batch, table.ranges.tokens))
-        listing.add_row(table.name, table.meta.label, table.meta.model, table.meta.hardware, *spans)
+        listing.add_row(table.name, table.meta.label, *spans, Text(f"{table.meta.model}, {table.meta.hardware}"))
     Console().print(listing)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import RenderableType
@@ -12,10 +13,16 @@ from specsim.cost.cells import Cell
 from specsim.cost.table import CostTable
 from specsim.cost.verify import bucket_paid
 
-COLUMNS = 8
-"""Most value columns of one printed table, so that it fits 80 characters."""
+COLUMNS = 9
+"""Most value columns of one printed table, so that it fits 80 characters beside a batch size."""
+
+NAMED_COLUMNS = 5
+"""As many beside a drafter's name."""
 
 SHOWN_CAPTURE_SIZES = 12
+
+NOT_STATED = "not stated"
+"""What a manifest says where its source says nothing."""
 
 
 def render(table: CostTable, context: int | None = None, drafter: str | None = None) -> Iterator[RenderableType]:
@@ -34,12 +41,11 @@ def render(table: CostTable, context: int | None = None, drafter: str | None = N
     if whole is not None:
         yield from _whole_step(table, shown, whole)
     if len(contexts) > 1:
-        yield Text(f"context {shown} shown; measured: {', '.join(map(str, contexts))} (--context N)\n", style="dim")
+        yield Text(f"\ncontext {shown} shown; measured: {', '.join(map(str, contexts))} (--context N)", style="dim")
     yield from _drafts(table, shown)
     yield from _others(table)
     yield Text("\nnotes", style="bold")
-    for remark in (*table.meta.remarks, *table.notes):
-        yield Text(f"- {remark}")
+    yield _listed((*table.meta.remarks, *table.notes))
 
 
 def measured_contexts(table: CostTable) -> list[int]:
@@ -53,7 +59,7 @@ def _about(table: CostTable) -> Table:
     listed = ", ".join(map(str, sizes[:SHOWN_CAPTURE_SIZES])) + (" ..." if len(sizes) > SHOWN_CAPTURE_SIZES else "")
     versions = ", ".join(f"{name} {version}" for name, version in meta.versions.items())
     rows = {
-        "model": f"{meta.model}, {meta.dtype}",
+        "model": f"{meta.model}, {meta.dtype}" if meta.dtype != NOT_STATED else f"{meta.model}, dtype not stated",
         "hardware": meta.hardware,
         "engine": meta.engine + (f" ({versions})" if versions else ""),
         "source": f"{meta.source}; {meta.date}",
@@ -62,11 +68,9 @@ def _about(table: CostTable) -> Table:
         "captured": f"{len(sizes)} sizes, largest {sizes[-1]}: {listed}"
         if sizes
         else "no sizes declared: cost is interpolated",
-        "valid": " ".join(f"{axis} {low}-{high}" for axis, (low, high) in ranges.model_dump().items()),
+        "valid": ", ".join(f"{axis} {low} to {high}" for axis, (low, high) in ranges.model_dump().items()),
     }
-    about = Table(
-        title=f"{meta.name} ({meta.label})", title_justify="left", show_header=False, box=None, pad_edge=False
-    )
+    about = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     about.add_column(style="bold")
     about.add_column(overflow="fold")
     for key, value in rows.items():
@@ -106,7 +110,7 @@ def _against_plain(what: str, table: CostTable, cells: list[Cell], added: dict[i
     def entry(cell: Cell) -> str:
         seconds = cell.seconds + added.get(cell.batch, 0.0)
         ratio = f"\n{seconds / plain[cell.batch]:.2f}x" if plain.get(cell.batch) else ""
-        return f"{seconds * 1e3:.4g}{ratio}"
+        return f"{milliseconds(seconds)}{ratio}"
 
     unit = "tokens a request" if by_request else "tokens"
     yield from _grids(f"{what}: ms by batch and verified {unit}; ratio to a plain step", cells, column, entry)
@@ -119,45 +123,77 @@ def _drafts(table: CostTable, context: int) -> Iterator[RenderableType]:
         at = context if context in contexts else contexts[0]
         shown = [cell for cell in cells if cell.context == at]
         title = f"draft by {drafter}: ms by batch and depth"
-        yield from _grids(title, shown, lambda cell: cell.depth or 0, lambda cell: f"{cell.seconds * 1e3:.4g}")
+        yield from _grids(title, shown, lambda cell: cell.depth or 0, _milliseconds)
 
 
 def _others(table: CostTable) -> Iterator[RenderableType]:
     cells = [cell for cell in table.cells if cell.phase not in ("verify", "draft")]
-    if not cells:
-        return
-    yield Text("\nother phases", style="bold")
-    others = Table("phase", "of", "at", "ms")
-    for cell in sorted(cells, key=lambda c: (c.phase, c.drafter or "", c.batch, c.tokens or 0, c.context)):
-        others.add_row(cell.phase, cell.drafter or "", _place(cell), f"{cell.seconds * 1e3:.4g}")
-    yield others
+    by_batch = [cell for cell in cells if cell.tokens is None]
+    if by_batch:
+        title = "other phases: ms by batch"
+        yield from _grids(title, by_batch, lambda cell: cell.batch, _milliseconds, ("phase", lambda cell: cell.phase))
+    for phase, title, heading, row in OTHERS:
+        own = [cell for cell in cells if cell.phase == phase]
+        if own:
+            yield from _grids(title, own, lambda cell: cell.tokens or 0, _milliseconds, (heading, row))
 
 
-def _place(cell: Cell) -> str:
-    """Where a cell that is neither of verifying nor of drafting was measured."""
-    if cell.tokens is None:
-        return f"batch {cell.batch}"
-    if cell.phase == "join":
-        return f"{cell.tokens} request{'s' if cell.tokens > 1 else ''} at batch {cell.batch}"
-    return f"{cell.tokens} tokens" + (f" after {cell.context}" if cell.context else "")
+OTHERS: tuple[tuple[str, str, str, Callable[[Cell], int | str]], ...] = (
+    ("prefill", "prefill: ms by tokens before the prompt and prompt tokens", "after", lambda cell: cell.context),
+    ("switch", "switch: ms by drafter and tokens it missed", "drafter", lambda cell: cell.drafter or ""),
+    ("join", "join: ms by batch and requests that join", "batch", lambda cell: cell.batch),
+)
+"""Phases measured by a count: their title, what their rows are, and which row a cell is in."""
+
+
+def milliseconds(seconds: float) -> str:
+    """Four significant digits from one millisecond on, three decimals below: `7.880`, `117.5`, `0.590`."""
+    value = 1e3 * seconds
+    if value == 0:
+        return "0"
+    if value < 1:
+        return f"{value:.3f}" if value >= 0.0005 else "<.001"
+    return f"{value:,.{max(3 - math.floor(math.log10(value)), 0)}f}"
+
+
+def _milliseconds(cell: Cell) -> str:
+    return milliseconds(cell.seconds)
 
 
 def _grids(
-    title: str, cells: Sequence[Cell], column: Callable[[Cell], float], entry: Callable[[Cell], str]
+    title: str,
+    cells: Sequence[Cell],
+    column: Callable[[Cell], float],
+    entry: Callable[[Cell], str],
+    rows: tuple[str, Callable[[Cell], int | str]] = ("batch", lambda cell: cell.batch),
 ) -> Iterator[RenderableType]:
-    """Cells as tables of at most COLUMNS columns, one row a batch."""
-    entries = {(cell.batch, column(cell)): entry(cell) for cell in cells}
-    batches = sorted({batch for batch, _ in entries})
+    """Cells as tables of at most COLUMNS columns, as even as can be; what a row is, and which one a cell is in."""
+    heading, row = rows
+    entries = {(row(cell), column(cell)): entry(cell) for cell in cells}
+    named = any(isinstance(name, str) for name, _ in entries)
+    names = list(dict.fromkeys(name for name, _ in entries)) if named else sorted({name for name, _ in entries})
     columns = sorted({at for _, at in entries})
+    num_tables = -(-len(columns) // (NAMED_COLUMNS if named else COLUMNS))
+    size = -(-len(columns) // num_tables)
     yield Text(f"\n{title}", style="bold")
-    for start in range(0, len(columns), COLUMNS):
-        part = columns[start : start + COLUMNS]
-        grid = Table()
-        grid.add_column("batch", justify="right")
+    for start in range(0, len(columns), size):
+        part = columns[start : start + size]
+        grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        grid.add_column(heading, justify="left" if named else "right", overflow="fold")
         for at in part:
-            grid.add_column(f"{at:g}", justify="right")
-        for batch in batches:
-            row = [entries.get((batch, at), "") for at in part]
-            if any(row):
-                grid.add_row(str(batch), *row)
+            grid.add_column(f"{at:g}", justify="right", min_width=6, no_wrap=True)
+        for name in names:
+            values = [entries.get((name, at), "") for at in part]
+            if any(values):
+                grid.add_row(str(name), *values)
         yield grid
+
+
+def _listed(sentences: Sequence[str]) -> Table:
+    """Sentences behind dashes, their further lines below the first."""
+    bullets = Table.grid(padding=(0, 1, 0, 0))
+    bullets.add_column(width=1)
+    bullets.add_column(overflow="fold")
+    for sentence in sentences:
+        bullets.add_row("-", Text(sentence))
+    return bullets

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from specsim.cli.cost import app
 from specsim.errors import InputError
+from specsim.shipped import shipped_names
 from tests.cost.tables import draft, table, verify
 
 
@@ -76,6 +77,10 @@ def test_nothing_is_printed_when_the_figure_cannot_be_written(refused, folder):
     assert "cannot be written" in refused("cost", "show", folder, "--plot", "/proc/nowhere/out.html")
 
 
-def test_list_names_the_shipped_tables():
-    assert "h20-qwen3-8b" in run("list")
+def test_list_names_the_shipped_tables_whole():
+    shipped = shipped_names("cost")
+    assert "h20-qwen3-8b" in shipped
+    lines = run("list").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[1:] if not line.startswith(" ")] == list(shipped)
     assert json.loads(run("list", "--json"))["h20-qwen3-8b"]["label"] == "published"
