@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from specsim.cli.loading import loading_modules
+from specsim.cli.options import check_folder
 from specsim.cli.record import command_line, console, progress_bar
 from specsim.errors import InputError
 
@@ -64,10 +65,11 @@ def profile(
     from specsim.live.extra import require_live
 
     require_live()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    check_folder(out, "--out")
+    if out.exists() and any(out.iterdir()):
         raise InputError(f"--out {out}: exists already; give a new or empty folder")
     with loading_modules():
-        from specsim.live.drafters.build_live import build_live_drafter
+        from specsim.live.drafters.build_live import build_live_drafter, check_live_name
         from specsim.live.machine import prepare
         from specsim.live.models import check_source, load_model
         from specsim.live.profiler import ProfileOptions
@@ -87,17 +89,18 @@ def profile(
     )
     if load_format == "auto":
         check_source(model)
-    prepare(threads)
-    console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
     loading: dict[str, Any] = {
         "allow_pickle": allow_pickle,
         "allow_remote_code": allow_remote_code,
         "load_format": load_format,
     }
+    names = [arm.strip() for arm in drafters.split(",") if arm.strip()]
+    for arm in names:
+        check_live_name(arm, **loading)
+    prepare(threads)
+    console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
     target = load_model(model, dtype=dtype, device=device, **loading)
-    arms = [
-        partial(build_live_drafter, arm.strip(), depth=depth, **loading) for arm in drafters.split(",") if arm.strip()
-    ]
+    arms = [partial(build_live_drafter, arm, depth=depth, **loading) for arm in names]
     with progress_bar() as bar:
         task = bar.add_task("measuring", total=None, visible=False)  # until something is done
 

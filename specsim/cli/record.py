@@ -15,6 +15,7 @@ from specsim.cli.loading import loading_modules
 from specsim.cli.options import check_folder
 from specsim.core import DraftLaw
 from specsim.errors import InputError
+from specsim.trace.writer import check_writable
 
 if TYPE_CHECKING:
     from specsim.live.recorder import Progress as Finished
@@ -81,17 +82,21 @@ def record(
 
     require_live()
     check_folder(out, "--out")
+    check_writable(out, resume)
     law = _law(draft_law)
     SamplingParams(max_new_tokens, temperature)  # refuses a temperature before anything is loaded
     files = read_prompts(prompts or [shipped_prompts()])
     with loading_modules():
-        from specsim.live.drafters import build_drafter
+        from specsim.live.drafters import build_drafter, check_name
         from specsim.live.machine import prepare
         from specsim.live.models import check_source, load_model
         from specsim.live.recorder import RecordOptions
         from specsim.live.recorder import record as run
 
     check_source(model)
+    names = [arm.strip() for arm in drafters.split(",")]
+    for arm in names:
+        check_name(arm, law, allow_pickle=allow_pickle)
     prepare(threads)
     console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
     target = load_model(
@@ -111,7 +116,6 @@ def record(
         prompt_origin=prompt_origin,
         prompt_licence=prompt_licence,
     )
-    names = [arm.strip() for arm in drafters.split(",")]
     arms = [build_drafter(arm, target, depth, law, allow_pickle=allow_pickle) for arm in names]
     with progress_bar() as bar:
         finished: list[Finished] = []

@@ -185,6 +185,7 @@ def check_session(config: SessionConfig, prompts: Sequence[Prompt]) -> None:
         names = _arm_names(config)
         for policy in (config.policy, *config.compare):
             parse(policy) if names is None else check_parts(policy, names)
+        _check_drafters(config)
         return
     check_what_ifs(config, specs)
     controller = session_controller(config, specs)
@@ -261,6 +262,13 @@ def _arm_names(config: SessionConfig) -> list[str] | None:
     return [split_law(text)[0] if drafter is None else drafter.arm for text, drafter in named.items()]
 
 
+def _check_drafters(config: SessionConfig) -> None:
+    from specsim.live.drafters.build_live import check_live_name
+
+    for text in config.drafters:
+        check_live_name(text, allow_pickle=config.weights.allow_pickle)
+
+
 def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:
     """The arms, where all are of kinds whose facts are known before the model is loaded; else None.
 
@@ -273,8 +281,6 @@ def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:
         kind = name.rstrip("0123456789")
         if text.startswith(("model=", "drafter=")) or name in shipped_names("model"):
             known = False
-            if text.startswith("model=") and config.weights.load_format == "auto":
-                check_source(name.removeprefix("model="))
         elif kind not in UNTRAINED or (kind == "exit") != (kind != name) or (kind == "ngram" and text != name):
             raise InputError(
                 f"drafter {text!r}: must be ngram, exitL with L layers of the target, such as exit24, model=SOURCE "

@@ -64,10 +64,15 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
     return sealed
 
 
-def new_folder(path: Path) -> None:
-    """Make the folder `path`; Raises InputError when something is there already, an empty folder excepted."""
+def check_new(path: Path) -> None:
+    """Raise InputError when something is at `path` already, an empty folder excepted."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"{path}: in use; allowed: a new or empty folder")
+
+
+def new_folder(path: Path) -> None:
+    """Make the folder `path`; Raises InputError when something is there already, an empty folder excepted."""
+    check_new(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -18,7 +18,7 @@ from specsim.telemetry import FINISH_REASONS
 from specsim.trace.blocks import decode_rows
 from specsim.trace.check import check_resolved, check_rows
 from specsim.trace.encode import RecordedBlocks, RequestRow, blocks_table
-from specsim.trace.files import new_folder, seal, write_blocks, write_requests
+from specsim.trace.files import check_new, new_folder, seal, write_blocks, write_requests
 from specsim.trace.manifest import (
     BLOCKS_FILE,
     MANIFEST_FILE,
@@ -37,6 +37,21 @@ PARTS_FOLDER = "parts"
 REQUEST_KEY = b"specsim.request"
 
 
+def check_writable(path: Path, resume: bool = False) -> None:
+    """Refuse a folder that no trace can be written to, as far as it can be known before there is a manifest.
+
+    resume  whether a partly written trace may be there
+    Raises  InputError, see `TraceWriter`
+    """
+    parts = path / PARTS_FOLDER
+    if (path / MANIFEST_FILE).exists():
+        raise InputError(f"{path}: holds a finished trace; allowed: a new or empty folder")
+    if not (parts / MANIFEST_FILE).exists():
+        check_new(parts)
+    elif not resume:
+        raise InputError(f"{path}: holds a partly written trace; allowed: resume it, or a new folder")
+
+
 class TraceWriter:
     """Writes a trace folder: each request is durable when `add` returns, `finish` makes the trace of them."""
 
@@ -50,18 +65,15 @@ class TraceWriter:
         self.manifest = manifest
         self._parts = self.path / PARTS_FOLDER
         self._specs = manifest.specs
-        if (self.path / MANIFEST_FILE).exists():
-            raise InputError(f"{self.path}: holds a finished trace; allowed: a new or empty folder")
+        check_writable(self.path, resume)
         if (self._parts / MANIFEST_FILE).exists():
-            self._check_resumable(resume)
+            self._check_same_manifest()
         else:
             new_folder(self._parts)
             write_manifest(self._parts, manifest)
         self.done: set[int] = {int(part.stem) for part in self._parts.glob("*.parquet")}
 
-    def _check_resumable(self, resume: bool) -> None:
-        if not resume:
-            raise InputError(f"{self.path}: holds a partly written trace; allowed: resume it, or a new folder")
+    def _check_same_manifest(self) -> None:
         started = read_manifest(self._parts)
         for key in Manifest.model_fields:
             before, now = str(getattr(started, key)), str(getattr(self.manifest, key))

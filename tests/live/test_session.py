@@ -309,6 +309,24 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(config, prompts, c
         LiveSession(config(**changes), prompts)
 
 
+@pytest.mark.parametrize(
+    ("names", "match"),
+    [
+        (("ngram", "drafter=./nowhere"), r"\./nowhere: no such drafter folder"),
+        (("drafter={}:sampled",), "not a drafter \\(config.json is missing\\)"),
+        (("ngram", "drafter="), "drafter 'drafter=': must be 'ngram', 'exitL'"),
+        (("exit0", "drafter=./nowhere"), "drafter 'exit0': must be"),
+    ],
+)
+def test_a_trained_drafter_that_is_not_there_is_refused_before_a_model_is_loaded(
+    config, prompts, names, match, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("specsim.live.session.load_model", lambda *_, **__: pytest.fail("the model was loaded"))
+    drafters = tuple(name.format(tmp_path) for name in names)
+    with pytest.raises(InputError, match=match):
+        LiveSession(config(drafters=drafters, policy="dcut@round_robin"), prompts)
+
+
 def test_what_is_known_of_drafters_without_a_model_is_what_the_engine_s_say(config, prompts, target):
     session = LiveSession(config(drafters=("ngram", "exit2"), depth=4), prompts, target=target)
     for kind, drafter in zip(("ngram", "exit"), session.controller.drafters, strict=True):

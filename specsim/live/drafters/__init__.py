@@ -12,7 +12,7 @@ from specsim.live.drafters.proposals import Drafter, Proposals
 from specsim.live.models import LoadedModel
 from specsim.shipped import shipped_names
 
-__all__ = ["Drafter", "EarlyExit", "Ngram", "Proposals", "build_drafter"]
+__all__ = ["Drafter", "EarlyExit", "Ngram", "Proposals", "build_drafter", "check_name"]
 
 EXIT_NAME = re.compile(r"exit([1-9][0-9]{0,3})")
 
@@ -36,6 +36,7 @@ def build_drafter(
     from specsim.live.drafters.named import load_named, read_name
     from specsim.live.drafters.trained_everywhere import TrainedEverywhere
 
+    check_name(name, law, allow_pickle=allow_pickle)
     if depth < 1:
         raise InputError(f"depth {depth}: must be at least 1")
     context = target.model.config.get_text_config().max_position_embeddings
@@ -45,14 +46,29 @@ def build_drafter(
         return Ngram(depth)
     exit_name = EXIT_NAME.fullmatch(name)
     if exit_name is not None:
-        if law == "sampled":
-            raise InputError(f"drafter {name!r}: only trained drafters are recorded with drawn drafts")
         return EarlyExit(target, int(exit_name[1]), depth)
+    named = read_name(name)
+    assert named is not None
+    net = load_named(named, target, allow_pickle)
+    return TrainedEverywhere(named.arm, net, target, depth, "sampled" if named.law == "sampled" else law)
+
+
+def check_name(name: str, law: DraftLaw = "point_mass", *, allow_pickle: bool = False) -> None:
+    """Refuse a name that no target has a drafter for, see `build_drafter`; no weights are read.
+
+    Raises          InputError naming the allowed names
+    """
+    from specsim.live.drafters.checkpoints import check_drafter
+    from specsim.live.drafters.named import read_name
+
+    if EXIT_NAME.fullmatch(name) is not None and law == "sampled":
+        raise InputError(f"drafter {name!r}: only trained drafters are recorded with drawn drafts")
+    if name == "ngram" or EXIT_NAME.fullmatch(name) is not None:
+        return
     named = read_name(name)
     if named is None:
         raise InputError(f"drafter {name!r}: must be {_allowed()}")
-    net = load_named(named, target, allow_pickle)
-    return TrainedEverywhere(named.arm, net, target, depth, "sampled" if named.law == "sampled" else law)
+    check_drafter(named.source, allow_pickle=allow_pickle)
 
 
 def _allowed() -> str:

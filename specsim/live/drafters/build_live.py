@@ -9,6 +9,7 @@ from specsim.errors import InputError
 from specsim.live.drafters import EXIT_NAME
 from specsim.live.drafters.batch import LiveDrafter
 from specsim.live.drafters.block_net import BlockNet
+from specsim.live.drafters.checkpoints import check_drafter
 from specsim.live.drafters.early_exit import EarlyExit
 from specsim.live.drafters.live_block import LiveBlock
 from specsim.live.drafters.live_eagle import LiveEagle
@@ -17,7 +18,7 @@ from specsim.live.drafters.live_model import LiveModel
 from specsim.live.drafters.live_ngram import LiveNgram
 from specsim.live.drafters.named import SAMPLED_SUFFIX, NamedDrafter, load_named, read_name, split_law
 from specsim.live.engine import LiveSetup
-from specsim.live.models import load_model
+from specsim.live.models import check_source, load_model
 from specsim.live.runner import ModelRunner
 from specsim.shipped import shipped_names
 
@@ -46,21 +47,41 @@ def build_live_drafter(name: str, setup: LiveSetup, depth: int | None = None, **
     depth = lookahead if depth is None else depth
     if not 1 <= depth <= lookahead:
         raise InputError(f"drafter {name!r}: depth {depth} must be from 1 to the engine's lookahead, {lookahead}")
+    check_live_name(name, **loading)
     kind, law = split_law(name)
     exit_name = EXIT_NAME.fullmatch(kind)
     if exit_name is not None:
         return _early_exit(int(exit_name[1]), setup, depth, law)
-    if kind.startswith(MODEL_PREFIX) and kind != MODEL_PREFIX:
+    if kind.startswith(MODEL_PREFIX):
         options = {"dtype": setup.target.dtype, "device": str(setup.device)} | loading
         return LiveModel(load_model(kind.removeprefix(MODEL_PREFIX), **options), setup, depth, law)
-    if name == "ngram":
+    if kind == "ngram":
         return LiveNgram(depth, setup.device)
+    named = read_name(name)
+    assert named is not None
+    return _trained(named, setup, depth, bool(loading.get("allow_pickle", False)))
+
+
+def check_live_name(name: str, *, allow_pickle: bool = False, load_format: str = "auto", **_: Any) -> None:
+    """Refuse a name that no target has a drafter for; no weights are read.
+
+    name         see `build_live_drafter`
+    allow_pickle, load_format   as it is told
+
+    Raises       InputError naming what is allowed
+    """
+    kind, _law = split_law(name)
+    if name == "ngram" or EXIT_NAME.fullmatch(kind) is not None:
+        return
     if kind == "ngram":
         raise InputError(f"drafter {name!r}: copied tokens are drawn from no law; use 'ngram'")
     named = read_name(name)
     if named is not None:
-        return _trained(named, setup, depth, bool(loading.get("allow_pickle", False)))
-    raise InputError(f"drafter {name!r}: must be {allowed_names()}")
+        check_drafter(named.source, allow_pickle=allow_pickle)
+    elif not kind.startswith(MODEL_PREFIX) or kind == MODEL_PREFIX:
+        raise InputError(f"drafter {name!r}: must be {allowed_names()}")
+    elif load_format == "auto":
+        check_source(kind.removeprefix(MODEL_PREFIX))
 
 
 def allowed_names() -> str:

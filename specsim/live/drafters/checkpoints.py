@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -56,6 +57,16 @@ def load_drafter(
     net = build_net(config, weights, str(source))
     net.requires_grad_(False)
     return net.to(device=device, dtype=dtype).eval()
+
+
+def check_drafter(source: str | Path, *, allow_pickle: bool = False) -> None:
+    """Refuse what `load_drafter` would refuse, in milliseconds: of the weights only the shapes are read.
+
+    Raises        InputError, see `load_drafter`
+    """
+    folder = locate(source)
+    with torch.device("meta"):  # where nothing holds numbers
+        build_net(read_config(folder), _read_weights(folder, allow_pickle, shapes_only=True), str(source))
 
 
 def build_net(config: Mapping[str, Any], weights: dict[str, Tensor], source: str) -> DrafterNet:
@@ -175,16 +186,21 @@ def locate(source: str | Path) -> Path:
         ships = text in shipped_names("model")
         hint = f"the drafter that ships is named {text}, without drafter=" if ships else "a hub id is owner/name"
         raise InputError(f"{source}: no such drafter folder ({hint})")
+    return _fetched(text)
+
+
+@cache  # it is located to be checked, and again to be loaded
+def _fetched(repository: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(text, allow_patterns=["config.json", "*.safetensors", "*.bin"]))
+        return Path(snapshot_download(repository, allow_patterns=["config.json", "*.safetensors", "*.bin"]))
     except (OSError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
-        raise InputError(f"{source}: cannot be fetched from the hub: {str(error).splitlines()[0][:200]}") from None
+        raise InputError(f"{repository}: cannot be fetched from the hub: {str(error).splitlines()[0][:200]}") from None
 
 
-def _read_weights(folder: Path, allow_pickle: bool) -> dict[str, Tensor]:
+def _read_weights(folder: Path, allow_pickle: bool, shapes_only: bool = False) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -192,7 +208,7 @@ def _read_weights(folder: Path, allow_pickle: bool) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {}
     for file in files:
         try:
-            weights |= load_file(file)
+            weights |= _shapes(file) if shapes_only else load_file(file)
         except (OSError, SafetensorError) as error:
             raise InputError(f"{file}: cannot be read: {error}") from None
     if files:
@@ -203,10 +219,19 @@ def _read_weights(folder: Path, allow_pickle: bool) -> dict[str, Tensor]:
     if not allow_pickle:
         raise InputError(f"{pickled}: weights are pickled; convert them to safetensors, or allow pickle")
     try:
-        found = torch.load(pickled, map_location="cpu", weights_only=True)
+        found = torch.load(pickled, map_location="meta" if shapes_only else "cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - an unpickler raises whatever it stumbles over
         told = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise InputError(f"{pickled}: cannot be read: {told}") from None
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise InputError(f"{pickled}: holds no tensors by name")
     return found
+
+
+def _shapes(file: Path) -> dict[str, Tensor]:
+    """Tensors of the shapes that a file's header tells, without their numbers."""
+    from safetensors import safe_open
+
+    with safe_open(file, framework="pt") as opened:
+        names = opened.keys()
+        return {name: torch.empty(opened.get_slice(name).get_shape(), device="meta") for name in names}

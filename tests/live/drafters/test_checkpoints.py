@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from specsim.errors import InputError
 from specsim.live.drafters.block_net import BlockConfig, BlockNet
-from specsim.live.drafters.checkpoints import load_drafter, locate, save_drafter, unpack
+from specsim.live.drafters.checkpoints import check_drafter, load_drafter, locate, save_drafter, unpack
 from specsim.live.drafters.decoder_layer import LayerShape
 from specsim.live.drafters.eagle_net import EagleConfig, EagleNet
 
@@ -126,3 +126,56 @@ def test_pickled_weights_are_read_only_when_allowed(tmp_path):
         torch.save(other, tmp_path / "pytorch_model.bin")
         with pytest.raises(InputError, match="holds no tensors by name"):
             load_drafter(tmp_path, allow_pickle=True)
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_a_drafter_is_checked_without_reading_its_weights(kind, tmp_path, monkeypatch):
+    save_drafter(NETS[kind](), tmp_path)
+    monkeypatch.setattr("safetensors.torch.load_file", lambda *_, **__: pytest.fail("weights were read"))
+    check_drafter(tmp_path)
+
+
+def test_pickled_weights_are_checked_by_their_shapes_alone(tmp_path):
+    save_drafter(EagleNet(replace(EAGLE, draft_vocab_size=20)), tmp_path, dtype=torch.float32)
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="pickled"):
+        check_drafter(tmp_path)
+    check_drafter(tmp_path, allow_pickle=True)
+    (tmp_path / "pytorch_model.bin").write_bytes((tmp_path / "pytorch_model.bin").read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: cannot be read: "):
+        check_drafter(tmp_path, allow_pickle=True)
+    torch.save({"fc.weight": torch.zeros(3, 3)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match="neither a block drafter nor an EAGLE-3 head"):
+        check_drafter(tmp_path, allow_pickle=True)
+
+
+BREAKS = {
+    "no folder": (lambda folder: folder.rename(folder.with_name("elsewhere")), "no such drafter folder"),
+    "no configuration": (lambda folder: (folder / "config.json").unlink(), r"config\.json is missing"),
+    "no JSON": (lambda folder: (folder / "config.json").write_text("{"), "not JSON"),
+    "a wrong value": (lambda folder: change(folder, block_size="7"), "block_size is '7'; allowed: a whole number"),
+    "other layers": (lambda folder: change(folder, num_hidden_layers=3), "weights do not fit its config.json"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "holds neither"),
+    "weights cut off": (
+        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1]),
+        r"model\.safetensors: cannot be read",
+    ),
+    "a broken header": (
+        lambda folder: (folder / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n"),
+        r"model\.safetensors: cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), BREAKS.values(), ids=BREAKS)
+def test_what_loading_would_refuse_checking_refuses_in_the_same_words(tmp_path, damage, message):
+    folder = tmp_path / "head"
+    save_drafter(BlockNet(BLOCK), folder)
+    damage(folder)
+    said = []
+    for refuse in (check_drafter, load_drafter):
+        with pytest.raises(InputError, match=message) as error:
+            refuse(folder)
+        said.append(str(error.value))
+    assert said[0] == said[1]
