@@ -242,9 +242,10 @@ def _meta(target: LoadedModel, options: ProfileOptions, bench: Bench) -> CostMet
             "prompt tokens of one request, less the pass over one token. Switch: a text of one request that "
             "the drafter missed. Host: what plain steps of the running engine take beyond the pass. Plan: what "
             "steps under D-cut take more than plain ones beside drafting and the pass, by the steps' own clocks: "
-            "planning, and the host's work with drafts. On CUDA: hidden, what they take more yet when drafting takes no "
-            "time; late, what steps take more when nothing is launched ahead; Join, on CUDA: what the two steps after requests ended together, and as many with short "
-            "prompts joined, take more than the steps before, less the prompts. "
+            "planning, and the host's work with drafts. On CUDA also: hidden, what those take more yet where drafting "
+            "takes no time; late, what steps take more when nothing is launched ahead; join, what the two steps after "
+            "requests ended together, and as many with short prompts joined, take more than the steps before, less "
+            "the prompts. "
             f"Command: {options.command or 'from Python'}"
         ),
         remarks=_remarks(bench),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -82,10 +82,14 @@ class Grid:
         """Prompt tokens to measure."""
         return [tokens for tokens in PROMPT_TOKENS if tokens <= self.max_tokens]
 
-    @property
-    def depths(self) -> list[int]:
-        """Draft depths to measure: both ends and some between."""
-        return sorted({1, (self.depth + 1) // 3 or 1, self.depth // 2 or 1, self.depth})
+    def depths(self, passes: Literal["per_depth", "per_block"]) -> list[int]:
+        """Draft depths to measure: both ends and some between; more where one pass proposes a whole block, whose tokens
+        are padded to the next bucket.
+        """
+        few = {1, (self.depth + 1) // 3 or 1, self.depth // 2 or 1, self.depth}
+        if passes == "per_depth" or not self.buckets:
+            return sorted(few)
+        return sorted(few | {depth for depth in (self.depth // 5, self.depth // 2 + 1, 3 * self.depth // 4) if depth})
 
     def longest(self, batch: int) -> int:
         """Most tokens a request of a batch has in its cache while it is measured."""
@@ -186,7 +190,7 @@ class Bench:
     def _drafts(self, drafter: LiveDrafter, batch: int, context: int) -> Iterator[Job]:
         spec = drafter.spec
         exits = spec.kind == "early_exit"
-        for depth in sorted({min(depth, spec.max_depth) for depth in self.grid.depths}):
+        for depth in sorted({min(depth, spec.max_depth) for depth in self.grid.depths(spec.passes)}):
             cell = Cell("draft", 0.0, batch, depth=depth, context=context, drafter=spec.name)
             paid = self.setup.runner.tokens_paid(batch)
             turns = cycle(self._turns(drafter, batch, context, depth))

@@ -21,6 +21,7 @@ from specsim.live.costs import DeviceCosts
 from specsim.live.drafters.batch import DraftBatch, Drafted
 from specsim.live.members import Membership
 from specsim.live.mixing import Mixer
+from specsim.live.prices import Prices
 from specsim.live.requests import LiveRequest
 from specsim.live.step import Step
 from specsim.live.verifier import Verifier
@@ -45,6 +46,7 @@ class Stepper:
         self.step_index = 0
         self._decisions = 0
         self._rng = policy_rng(engine.options.seed, 0)
+        self._prices = Prices(engine.cost)
         self._costs = DeviceCosts(engine.setup.device)
         specs = engine.controller.drafters
         longest = engine.setup.max_model_len
@@ -77,6 +79,7 @@ class Stepper:
         self.clock.mark("verify")
         self._committer.ask(step, verdict, first)
         launched = self.ahead.launch(step, verdict, None if first is None else first.slots)
+        self._prices.look_ahead()
         self._committed_at = self._committer.commit(step, verdict, first)
         self.ahead.keep(launched)
         if not self.scheduler.has_work():
@@ -149,7 +152,7 @@ class Stepper:
         )  # fmt: skip
 
     def _price(self, batch: int, mean_context: float, drafter: DrafterSpec, depth: int) -> StepCost:
-        return self.cost.step_cost(drafter, batch, depth, mean_context)
+        return self._prices.step_cost(drafter, batch, depth, mean_context)
 
     def _batch(self, step: Step) -> DraftBatch:
         slots, state = step.slots, self.scheduler.slots
@@ -254,7 +257,7 @@ class Stepper:
         if step.order.arms is not None:
             drafter, more = self._mixer.price(step.order, context.mean_context, self.cost)
             added += more
-        cost = self.cost.step_cost(drafter, context.batch, step.order.depth, context.mean_context)
+        cost = self._prices.step_cost(drafter, context.batch, step.order.depth, context.mean_context)
         columns = step.order.depth
         drafted = step.drafted
         assert drafted is not None

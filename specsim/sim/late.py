@@ -38,9 +38,7 @@ class Lateness:
         self._before: Order | None = None
         self._same = 0  # steps in a row whose order was that of the one before
 
-    def seconds(
-        self, slots: np.ndarray, chunks: list[tuple[int, int]], order: Order, drafting: float | None
-    ) -> float:
+    def seconds(self, slots: np.ndarray, chunks: list[tuple[int, int]], order: Order, drafting: float | None) -> float:
         """What a step takes longer. To be asked once a step, when its order is known.
 
         slots       [B] int64, who decodes
