@@ -65,7 +65,7 @@
   function placeOf(follows) {
     const table = chosen("table"), load = chosen("load");
     if (follows === "study") return { key: "", words: "" };
-    const name = table.nextElementSibling.textContent;
+    const name = table.dataset.phrase || table.nextElementSibling.textContent;
     if (follows === "table") return { key: table.value, words: name };
     return { key: `${table.value}/${load.value}`, words: `${name}, ${load.dataset.phrase}` };
   }
