@@ -26,7 +26,7 @@ def show(
     table: Annotated[str, typer.Argument(help="Folder of a cost table, or the name of a shipped one.")],
     context: Annotated[int | None, typer.Option(help="Measured context to show (default: the smallest).")] = None,
     drafter: Annotated[str | None, typer.Option(help="Whose whole step to show (default: the only one's).")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also write a figure to this HTML file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also write a page of charts to this HTML file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: metadata, notes and cells.")] = False,
 ) -> None:
     """Print a cost table: seconds by batch and tokens, where they come from, how far they reach."""
@@ -76,10 +76,9 @@ def _as_dict(table: CostTable) -> dict[str, object]:
 
 
 def _write_figure(table: CostTable, file: Path) -> None:
-    from specsim.cost.plot import figure  # plotly takes a second to import
+    from specsim.report.cost import write_cost_page  # plotly takes a second to import
 
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure(table).write_html(file, include_plotlyjs=True)
+        write_cost_page(table, file)
     except OSError as error:
         raise InputError(f"--plot {file}: cannot be written ({error.strerror})") from None

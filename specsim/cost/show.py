@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -11,7 +12,9 @@ from rich.text import Text
 
 from specsim.cost.cells import Cell
 from specsim.cost.table import CostTable
-from specsim.cost.verify import bucket_paid
+from specsim.cost.whole import Step, by_request, deepest, verify_steps, whole_steps
+
+Point = TypeVar("Point", Cell, Step)
 
 COLUMNS = 9
 """Most value columns of one printed table, so that it fits 80 characters beside a batch size."""
@@ -80,40 +83,26 @@ def _about(table: CostTable) -> Table:
 
 
 def _verify(table: CostTable, context: int) -> Iterator[RenderableType]:
-    cells = [cell for cell in table.cells if cell.phase == "verify" and cell.context == context]
-    yield from _against_plain("verify", table, cells, {})
+    yield from _against_plain("verify", verify_steps(table, context))
 
 
 def _whole_step(table: CostTable, context: int, drafter: str) -> Iterator[RenderableType]:
-    """Draft, plan, verify and host together, at every measured budget of the deepest measured block."""
-    drafts = [cell for cell in table.cells if cell.phase == "draft" and cell.drafter == drafter]
-    nearest = min((cell.context for cell in drafts), key=lambda measured: abs(measured - context))
-    depth = max(cell.depth or 0 for cell in drafts)
-    added = {cell.batch: cell.seconds for cell in drafts if cell.context == nearest and cell.depth == depth}
-    for cell in table.cells:
-        if cell.phase in ("plan", "host") and cell.batch in added:
-            added[cell.batch] += cell.seconds
-    cells = [c for c in table.cells if c.phase == "verify" and c.context == context and c.batch in added]
-    yield from _against_plain(f"whole step with {depth} drafts a request by {drafter}", table, cells, added)
+    """At every measured budget of the deepest measured block."""
+    what = f"whole step with {deepest(table, drafter)} drafts a request by {drafter}"
+    yield from _against_plain(what, whole_steps(table, context, drafter))
 
 
-def _against_plain(what: str, table: CostTable, cells: list[Cell], added: dict[int, float]) -> Iterator[RenderableType]:
-    """Verify cells with `added` seconds by batch, and their ratio to a plain step."""
-    host = {cell.batch: cell.seconds for cell in table.cells if cell.phase == "host"} if added else {}
-    smallest = {batch: bucket_paid(batch, table.meta.capture_sizes) for batch in {cell.batch for cell in cells}}
-    plain = {c.batch: c.seconds + host.get(c.batch, 0.0) for c in cells if c.tokens == smallest[c.batch]}
-    by_request = len({(cell.tokens or 0) / cell.batch for cell in cells}) < len({cell.tokens for cell in cells})
+def _against_plain(what: str, steps: list[Step]) -> Iterator[RenderableType]:
+    """Milliseconds by batch and tokens, and their ratio to a plain step."""
+    each = by_request(steps)
 
-    def column(cell: Cell) -> float:
-        return (cell.tokens or 0) / cell.batch if by_request else cell.tokens or 0
+    def entry(step: Step) -> str:
+        ratio = "" if math.isnan(step.ratio) else f"\n{step.ratio:.2f}x"
+        return f"{milliseconds(step.seconds)}{ratio}"
 
-    def entry(cell: Cell) -> str:
-        seconds = cell.seconds + added.get(cell.batch, 0.0)
-        ratio = f"\n{seconds / plain[cell.batch]:.2f}x" if plain.get(cell.batch) else ""
-        return f"{milliseconds(seconds)}{ratio}"
-
-    unit = "tokens a request" if by_request else "tokens"
-    yield from _grids(f"{what}: ms by batch and verified {unit}; ratio to a plain step", cells, column, entry)
+    unit = "tokens a request" if each else "tokens"
+    title = f"{what}: ms by batch and verified {unit}; ratio to a plain step"
+    yield from _grids(title, steps, lambda step: step.tokens / step.batch if each else step.tokens, entry)
 
 
 def _drafts(table: CostTable, context: int) -> Iterator[RenderableType]:
@@ -162,10 +151,10 @@ def _milliseconds(cell: Cell) -> str:
 
 def _grids(
     title: str,
-    cells: Sequence[Cell],
-    column: Callable[[Cell], float],
-    entry: Callable[[Cell], str],
-    rows: tuple[str, Callable[[Cell], int | str]] = ("batch", lambda cell: cell.batch),
+    cells: Sequence[Point],
+    column: Callable[[Point], float],
+    entry: Callable[[Point], str],
+    rows: tuple[str, Callable[[Point], int | str]] = ("batch", lambda cell: cell.batch),
 ) -> Iterator[RenderableType]:
     """Cells as tables of at most COLUMNS columns, as even as can be; what a row is, and which one a cell is in."""
     heading, row = rows

@@ -53,7 +53,7 @@ def test_show_prints_json(folder):
 def test_show_writes_a_figure_that_opens_offline(folder, tmp_path):
     run("show", folder, "--plot", tmp_path / "out.html")
     page = (tmp_path / "out.html").read_text()
-    assert "batch 1, context 64" in page
+    assert "context 64" in page
     assert re.findall(r"<(?:script|link|img)\b[^>]*?(?:src|href)=.?http", page) == []
 
 
