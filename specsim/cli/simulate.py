@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -154,7 +155,8 @@ def simulate(
     summary = metrics.summarize(run, metrics.ServiceLevel(**slo) if slo else None)
     if save_controller is not None:
         save_controller.write_text(json.dumps(controller.state_dict(), indent=1) + "\n")
-    _show(run, summary, engine.prefill == "excluded", as_json, out)
+    where = f"trace {opened.manifest.name}, cost table {table.name}, {_load(workload)}, seed {seed}"
+    _show(run, summary, where, engine.prefill == "excluded", as_json, out)
 
 
 def _workload(
@@ -184,6 +186,15 @@ def _workload(
     return ClosedLoop(batch, max(FEWEST_REQUESTS, REQUESTS_PER_SLOT * batch) if requests is None else requests)
 
 
+def _load(workload: Workload) -> str:
+    """The load in words."""
+    from specsim.sim import ClosedLoop, Gamma
+
+    if isinstance(workload, ClosedLoop):
+        return f"{workload.concurrency} request{'' if workload.concurrency == 1 else 's'} at a time"
+    return f"{workload.rate:g} requests/s" if isinstance(workload, Gamma) else "arrivals as in the trace"
+
+
 def _controller(policy: str, drafters: Any, allow_lossy: bool, state: Path | None) -> Controller:
     from specsim.policies.build import build_controller
 
@@ -204,7 +215,8 @@ def _controller(policy: str, drafters: Any, allow_lossy: bool, state: Path | Non
     return controller
 
 
-def _show(run: Run, summary: Summary, prefill_excluded: bool, as_json: bool, out: Path | None) -> None:
+def _show(run: Run, summary: Summary, where: str, prefill_excluded: bool, as_json: bool, out: Path | None) -> None:
+    from specsim.report.sentences import gathered
     from specsim.study.run_folder import run_facts, write_run
 
     files = [] if out is None else write_run(run, summary, out)
@@ -213,6 +225,7 @@ def _show(run: Run, summary: Summary, prefill_excluded: bool, as_json: bool, out
         return
     console = Console()
     console.print(Text(run.label, style="bold"))
+    console.print(Text(where, style="dim"))
     if run.lossy_reason:
         console.print(Text(f"LOSSY: {run.lossy_reason}", style="bold red"))
     if run.clairvoyant:
@@ -222,8 +235,12 @@ def _show(run: Run, summary: Summary, prefill_excluded: bool, as_json: bool, out
     console.print()
     console.print(_metric_table(run, summary))
     notes = [*run.notes, *(["prompts cost nothing (--prefill excluded)"] if prefill_excluded else [])]
-    for line in [*(f"note: {note}" for note in notes), *(f"wrote {file}" for file in files)]:
-        console.print(Text(line, style="dim"), soft_wrap=line.startswith("wrote"))
+    console.print()
+    for note in gathered(notes):
+        filled = textwrap.fill(f"note: {note}", console.width, subsequent_indent="      ", break_on_hyphens=False)
+        console.print(Text(filled, style="dim"), soft_wrap=True)
+    for file in files:
+        console.print(Text(f"wrote {file}", style="dim"), soft_wrap=True)
 
 
 def _latency_table(summary: Summary) -> Table:

@@ -26,8 +26,9 @@ def render(info: dict[str, Any]) -> Iterator[RenderableType]:
     yield _survival(info["drafters"])
     yield Text()
     yield Text(
-        "MAL: mean acceptance length, tokens a step at full depth, bonus token included. ECE, AUC: how well "
-        "confidence predicts acceptance of tested drafts. Survival: share of blocks whose first k drafts are accepted.",
+        "MAL: mean acceptance length, tokens a step at full depth, bonus token included. ECE: expected calibration "
+        "error of the confidence, 0 is perfect. AUC: how well it ranks drafts, .5 is chance and 1 is perfect. "
+        "Survival: share of blocks whose first k drafts are accepted.",
         style="dim",
     )
 

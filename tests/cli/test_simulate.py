@@ -16,12 +16,29 @@ def base(world):
 def test_it_prints_latencies_and_metrics_within_80_columns(specsim, base):
     code, out, _ = specsim(*base)
     assert code == 0
-    assert out.startswith("dcut@strong\n")
+    head = "trace synthetic-small, cost table example-linear, 8 requests at a time, seed 0"
+    assert out.startswith(f"dcut@strong\n{head}\n\n")
     for word in ("TTFT", "TPOT", "ITL", "E2E", "throughput", "mean acceptance length", "% of verified drafts"):
         assert word in out
     assert "note: prompts cost nothing (--prefill excluded)" in out
     assert "note: the cost table is a made-up example" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_load_is_told_in_words(specsim, base):
+    assert ", 1 request at a time, seed 3\n" in specsim(*base, "--batch", 1, "--seed", 3)[1]
+    assert ", 2.5 requests/s, seed 0\n" in specsim(*base, "--rate", 2.5, "--requests", 8)[1]
+
+
+def test_notes_on_several_drafters_are_one_and_its_further_lines_stand_below_its_first(specsim):
+    shipped = ["--trace", "smollm2-drafters", "--cost", "cpu-smollm2-drafters", "--extrapolate"]
+    _, out, _ = specsim("simulate", *shipped, "--policy", "dcut:depth=3@ucb1", "--batch", 1, "--requests", 4)
+    lines = out.splitlines()
+    (first,) = [index for index, line in enumerate(lines) if "measured context of drafting by" in line]
+    assert lines[first].startswith("note: extrapolated")
+    assert lines[first + 1].startswith("      ")
+    assert " and ngram" in lines[first + 1]
+    assert max(map(len, lines)) <= 80
 
 
 def test_the_same_command_prints_the_same(specsim, base):
