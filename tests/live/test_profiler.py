@@ -1,6 +1,9 @@
 """Profiling: every cell that a simulator asks for, each the median of what was really run."""
 
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from math import inf
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,18 +11,21 @@ import pytest
 import torch
 
 from specsim.cli.main import run
-from specsim.core import DrafterSpec, StepContext
+from specsim.core import DrafterSpec, StepContext, StepSeconds
 from specsim.cost import Cell, CostTable
+from specsim.cost.examples import example_meta, linear_table
+from specsim.cost.table import CHANGES
 from specsim.errors import InputError
-from specsim.live import profiler, profiler_cells
+from specsim.live import profiler, profiler_cells, profiler_steps
+from specsim.live.committer import Committer
 from specsim.live.drafters import build_drafter
 from specsim.live.drafters.live_model import LiveModel
 from specsim.live.drafters.target_features import Progress
 from specsim.live.models import load_model
 from specsim.live.paged_kv import PagedKV
 from specsim.live.profiler import ProfileOptions, profile, profiling_setup
-from specsim.live.profiler_cells import Bench, Grid, _fed_tokens
-from specsim.live.profiler_steps import STEPS, StepBench, Watch
+from specsim.live.profiler_cells import PROMPT_TOKENS, Bench, Grid, _fed_tokens
+from specsim.live.profiler_steps import STEPS, WARM_UP_STEPS, WAVES, StepBench, Watch
 from specsim.live.profiler_timing import Stopwatch
 from specsim.live.step import Step
 from specsim.telemetry import STEP_DTYPE
@@ -176,36 +182,293 @@ def test_host_and_plan_are_what_real_steps_take_beyond_drafting_and_the_pass(tar
     watch.on_step(row, step, None)
     assert watch.beside_the_table == [1.5 + 0.5 + 0.25 - 0.5]  # less the pass over 2 tokens in the table
     assert watch.beside_the_pass == [0.5 + 0.25]  # less the pass by the step's own clock
+    assert watch.with_drafting == [10.0 + 1.5 + 0.5 + 0.25 - 0.5]  # the table's pass, and drafting is counted in
     row["prefill_tokens"] = 3
     watch.on_step(row, step, None)
     row["prefill_tokens"], row["batch"] = 0, 1
     watch.on_step(row, step, None)
-    assert len(watch.beside_the_pass) == len(watch.beside_the_table) == 1
+    assert len(watch.beside_the_pass) == len(watch.beside_the_table) == len(watch.with_drafting) == 1
     watch.forget(3)
-    assert len(watch.beside_the_pass) == 1  # something is left where there is nothing but the warm-up
+    assert (
+        len(watch.beside_the_pass) == len(watch.with_drafting) == 1
+    )  # something is left where there is nothing but the warm-up
     watch.forget(0)
-    row["batch"] = 2
+    row["batch"], row["draft_seconds"] = 2, 20.0
     watch.on_step(row, step, None)
     watch.forget(1)
     assert watch.beside_the_pass == [0.5 + 0.25]
+    assert watch.with_drafting == [20.0 + 1.5 + 0.5 + 0.25 - 0.5]
 
 
-@pytest.mark.parametrize(("device", "host"), [("cpu", 2.0), ("cuda", 3.0)])
-def test_what_is_charged_to_drafting_is_the_difference_of_two_steps_by_their_own_clocks(monkeypatch, device, host):
-    """The table's passes may be wrong by more than planning takes, in steps that draft and in those that do not."""
+class MadeUpRun:
+    """Stands for an engine that runs; every number of its steps is written down.
 
-    def steps_of(_, batch, policy):
-        watch = Watch(batch, None)
-        plain = policy == "autoregressive"
-        watch.beside_the_pass = [1.0, 2.0, 9.0] if plain else [2.25, 2.5]
-        watch.beside_the_table = [3.0] if plain else [0.0]
+    told  gets what it is asked for
+    """
+
+    def __init__(self, batch, policy, drafting, told):
+        self.batch, self.policy, self.drafting, self.told, self.ahead = batch, policy, drafting, told, True
+        self.engine = SimpleNamespace(launch_ahead=self.launch_ahead)
+
+    def launch_ahead(self, on):
+        self.ahead = on
+
+    def tell(self, *asked):
+        self.told.append((self.policy, self.drafting, "ahead" if self.ahead else "alone", *asked))
+
+    def steady(self, warm_up, steps):
+        self.tell(warm_up, steps)
+        watch = Watch(self.batch, None)
+        # beside_the_pass, beside_the_table, with_drafting
+        seconds = {
+            ("autoregressive", "free", True): ([1.0, 2.0, 9.0], [3.0, 2.5, 3.5], [3.0, 2.5, 3.5]),
+            ("autoregressive", "free", False): ([50.0], [50.0], [3.25, 3.5, 9.0]),
+            ("dcut", "free", True): ([4.0, 3.0, 9.0, 2.5], [50.0], [50.0]),
+            ("dcut", "layers:8", True): ([2.25, 2.5], [0.0, 0.0], [6.0, 5.0]),
+            ("dcut", "layers:8", False): ([50.0], [50.0], [7.0]),
+        }[self.policy, self.drafting, self.ahead]
+        watch.beside_the_pass, watch.beside_the_table, watch.with_drafting = seconds
         return watch
 
-    monkeypatch.setattr(StepBench, "_steps_of", steps_of)
-    bench = StepBench.__new__(StepBench)
-    bench._setup = SimpleNamespace(device=torch.device(device))
-    found = {cell.phase: (cell.seconds, cell.batch) for cell in bench.cells(4)}
-    assert found == {"host": (host, 4), "plan": (0.375, 4)}
+    def waves(self, size, count):
+        self.tell(size, count)
+        return [(1.25, 16), (9.0, 16), (0.75, 16)] if size == 1 else [(4.0, 128), (3.0, 64)]
+
+
+def bench_of_made_up_runs(monkeypatch, device, told=None, run=MadeUpRun, whole=0.008):
+    """A bench that runs nothing, whose table charges `whole` for a pass and a second for 64 prompt tokens."""
+    told = [] if told is None else told
+
+    @contextmanager
+    def running(_, batch, policy, drafting="free"):
+        yield run(batch, policy, drafting, told)
+
+    monkeypatch.setattr(StepBench, "_running", running)
+    monkeypatch.setattr(profiler_steps, "Recording", lambda trace, _: SimpleNamespace(trace=trace))
+    setup = SimpleNamespace(
+        device=torch.device(device),
+        state=SimpleNamespace(history=range(128)),
+        max_model_len=999,
+        target=SimpleNamespace(num_layers=32),
+    )
+    cells = [Cell("verify", whole, 1, tokens=1), Cell("prefill", 2.0, tokens=128)]
+    return StepBench(setup, CostTable.from_cells(example_meta("passes"), cells), 16, 5)
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "plan"),
+    [("cpu", 2.0, Cell("plan", 1.5, 4, num_samples=4)), ("cuda", 3.0, Cell("plan", 0.375, 4, num_samples=2))],
+)
+def test_what_is_charged_to_drafting_is_the_difference_of_two_steps_by_their_own_clocks(
+    monkeypatch, device, host, plan
+):
+    """The table's passes may be wrong by more than planning takes, in steps that draft and in those that do not.
+
+    On CUDA drafting is long enough to hide the host.
+    """
+    cells = bench_of_made_up_runs(monkeypatch, device).cells(4)
+    assert cells[:2] == [Cell("host", host, 4, num_samples=3), plan]
+    assert not {cell.phase for cell in cells[2:]} & {"host", "plan"}
+
+
+def test_being_late_is_what_the_same_steps_take_longer_and_joining_what_is_left_of_waves_beside_the_prompts(
+    monkeypatch,
+):
+    cells = bench_of_made_up_runs(monkeypatch, "cuda").cells(128)[2:]
+    assert cells == [
+        Cell("late", 3.5 - 3.0, 128, num_samples=3),
+        Cell("join", 1.25 - 0.25, 128, tokens=1, num_samples=3),
+        Cell("join", 2.0, 128, tokens=8, num_samples=2),  # 4 less 128 tokens' 2, and 3 less 64 tokens' 1
+        Cell("late_draft", 7.0 - 5.5, 128, num_samples=1),
+        Cell("hidden", 3.5 - 2.375, 128, num_samples=4),  # by the steps' own clocks
+    ]
+
+
+def test_steps_are_measured_launched_ahead_first_and_who_joins_where_nothing_is(monkeypatch):
+    told, counts = [], (WARM_UP_STEPS["cuda"], STEPS["cuda"])
+    bench_of_made_up_runs(monkeypatch, "cuda", told).cells(128)
+    assert told == [
+        ("autoregressive", "free", "ahead", *counts),
+        ("autoregressive", "free", "alone", *counts),
+        ("autoregressive", "free", "alone", 1, WAVES),
+        ("autoregressive", "free", "alone", 8, WAVES),
+        ("dcut", "free", "ahead", *counts),
+        ("dcut", "layers:8", "ahead", *counts),
+        ("dcut", "layers:8", "alone", *counts),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("whole", "layers"), [(0.008, 8), (0.0079, 9), (0.064, 1), (9.0, 1), (0.002, 32), (0.0001, 32), (0.0, 32)]
+)
+def test_drafting_that_hides_the_host_takes_two_milliseconds_or_as_much_as_the_target(monkeypatch, whole, layers):
+    assert bench_of_made_up_runs(monkeypatch, "cuda", whole=whole)._long_drafting(4) == f"layers:{layers}"
+
+
+@pytest.mark.parametrize(("batch", "sizes"), [(1, [1]), (16, [1]), (31, [1]), (32, [1, 2]), (128, [1, 8])])
+def test_one_request_joins_at_a_time_or_one_of_sixteen(monkeypatch, batch, sizes):
+    cells = bench_of_made_up_runs(monkeypatch, "cuda").cells(batch)
+    assert [(cell.batch, cell.tokens) for cell in cells if cell.phase == "join"] == [(batch, size) for size in sizes]
+
+
+def test_what_seems_to_take_less_than_nothing_takes_nothing(monkeypatch):
+    class Backwards(MadeUpRun):
+        def steady(self, warm_up, steps):
+            watch = super().steady(warm_up, steps)
+            for taken in (watch.beside_the_pass, watch.beside_the_table, watch.with_drafting):
+                taken[:] = [-second for second in taken]
+            return watch
+
+        def waves(self, size, count):
+            return [(0.125, 16)]
+
+    cells = bench_of_made_up_runs(monkeypatch, "cuda", run=Backwards).cells(4)
+    assert {cell.phase: cell.seconds for cell in cells} == dict.fromkeys(("host", "plan", "hidden", *CHANGES), 0.0)
+
+
+@pytest.mark.parametrize(("device", "measured"), [("cpu", []), ("cuda", ["late", "join", "late_draft", "hidden"])])
+def test_steps_whose_requests_change_are_measured_on_cuda_alone(monkeypatch, device, measured):
+    told = []
+    cells = bench_of_made_up_runs(monkeypatch, device, told).cells(4)
+    assert [cell.phase for cell in cells] == ["host", "plan", *measured]
+    assert any(how == "alone" for _, _, how, *_ in told) == bool(measured)
+
+
+LONG = ProfileOptions(batches=(1, 4), contexts=(24,), max_tokens=232, depth=5)
+"""Outputs are so long that nobody ends unasked, and prompts longer than those of who joins."""
+
+ONE_A_BATCH = ("host", "plan", "hidden", "late", "late_draft")
+"""Phases of which a whole step gives one cell a batch."""
+
+
+@pytest.fixture
+def step_bench(target):
+    grid = LONG.grid("cpu")
+    return StepBench(profiling_setup(target, grid), linear_table(1e-2, 1e-3), grid.contexts[0], grid.depth)
+
+
+def test_steps_whose_requests_change_are_measured_at_every_batch_and_make_a_table(step_bench, monkeypatch):
+    monkeypatch.setattr(profiler_steps, "SHARE_THAT_JOINS", 2)
+    step_bench.measures_changes = True
+    cells = [cell for batch in (1, 4) for cell in step_bench.cells(batch)]
+    found = {(cell.phase, cell.batch, cell.tokens, cell.num_samples) for cell in cells}
+    assert found == {
+        *((phase, batch, None, STEPS["cpu"]) for phase in ONE_A_BATCH for batch in (1, 4)),
+        *(("join", batch, size, WAVES) for batch, size in ((1, 1), (4, 1), (4, 2))),
+    }
+    passes = linear_table(1e-2, 1e-3)
+    known = [cell for cell in passes.cells if cell.phase not in {cell.phase for cell in cells}]
+    table = CostTable.from_cells(passes.meta, [*known, *cells])
+    asked = {"late": table.late_seconds, "late_draft": partial(table.late_seconds, drafting=inf)}
+    for cell in cells:
+        if cell.phase == "join":
+            assert table.join_seconds(cell.batch, cell.tokens) == cell.seconds
+        elif cell.phase in asked:
+            assert asked[cell.phase](cell.batch) == cell.seconds
+
+
+@pytest.mark.parametrize("policy", ["autoregressive", "dcut"])
+def test_as_many_steady_steps_are_taken_as_asked_and_the_warm_up_is_forgotten(step_bench, policy):
+    with step_bench._running(4, policy) as run:
+        for _ in range(2):
+            watch = run.steady(2, 3)
+            assert [len(taken) for taken in (watch.beside_the_pass, watch.with_drafting)] == [3, 3]
+            assert watch not in run.engine.observers
+        rows = run.engine.tally.steps.table()
+    assert set(rows["depth"][rows["batch"] == 4].tolist()) == {LONG.depth if policy == "dcut" else 0}
+
+
+def test_an_engine_that_is_measured_drafts_as_it_is_told(step_bench):
+    for asked, cost in (((), "free"), (("layers:1",), "layers:1")):
+        with step_bench._running(1, "dcut", *asked) as run:
+            assert [drafter.cost for drafter in run.engine.drafters] == [cost]
+
+
+@pytest.mark.parametrize("policy", ["autoregressive", "dcut"])
+def test_beginnings_are_launched_ahead_as_long_as_an_engine_is_told_so(step_bench, policy):
+    with step_bench._running(4, policy) as run:
+        ahead, taken = run.engine._stepper.ahead, []
+        for on in (False, True, False):  # on a CPU launching is computing, but all the rest is there
+            run.engine.launch_ahead(on)
+            run.steady(0, 12)
+            taken.append(ahead.num_taken)
+    assert taken[0] == 0
+    assert taken[1] > 0
+    assert taken[2] <= taken[1] + 1  # the last beginning was launched already
+
+
+@pytest.mark.parametrize(("batch", "size"), [(1, 1), (4, 1), (4, 3), (4, 4)])
+def test_in_a_wave_so_many_requests_end_and_as_many_with_short_prompts_join(step_bench, batch, size):
+    with step_bench._running(batch, "autoregressive") as run:
+        run.steady(0, 1)
+        engine, submit, prompts = run.engine, run.engine.submit, []
+
+        def counted(prompt, *more, **keywords):
+            prompts.append(len(prompt))
+            return submit(prompt, *more, **keywords)
+
+        engine.submit = counted
+        engine.settle()
+        for wave in range(1, 4):
+            before, running = len(engine.tally.steps.table()), engine.scheduler.running.copy()
+            ((_, tokens),) = run.waves(size, 1)
+            rows = engine.tally.steps.table()[before:]
+            assert rows["batch"].tolist() == [batch] * 5 + [batch - size, batch]
+            assert rows["prefill_tokens"].tolist() == [0] * 5 + [size * PROMPT_TOKENS[0], 0]
+            assert tokens == size * PROMPT_TOKENS[0]
+            assert len(engine.ended) == len(prompts) == wave * size
+            assert engine.scheduler.running[: batch - size] == running[size:]  # who runs longest ends first
+        assert set(prompts) == {PROMPT_TOKENS[0]}
+        state = engine.scheduler.slots
+        state.limit[engine.scheduler.decoding[0]] = 1  # ends in the next step, outside any wave
+        engine.step()
+        assert prompts[-1] == LONG.contexts[0]
+
+
+def test_a_wave_begins_once_everybody_decodes(step_bench):
+    with step_bench._running(4, "autoregressive") as run:  # nobody has been admitted yet
+        ((_, tokens),) = run.waves(1, 1)
+        rows = run.engine.tally.steps.table()
+    assert rows["batch"].tolist() == [0] + [4] * 5 + [3, 4]
+    assert tokens == PROMPT_TOKENS[0]
+
+
+def test_a_wave_is_the_two_steps_after_its_end_less_two_of_the_four_before(step_bench, monkeypatch):
+    """Seconds that are written down for every step of three waves."""
+    waves = [
+        # the first step also holds what came between the waves
+        (9.0, 1.0, 2.0, 4.0, 8.0, 20.0, 30.0),  # median of 1, 2, 4 and 8: 3
+        (64.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0),
+        (0.0, 2.0, 1.0, 2.0, 3.0, 1.0, 0.5),
+    ]
+    seconds = iter([second for wave in waves for second in wave])
+
+    def written_down(*_):
+        whole = next(seconds)  # shared out over phases, all of which count
+        return StepSeconds(draft=whole / 4, verify=whole / 4, host=whole / 8, prefill=whole / 8, switch=whole / 4)
+
+    with step_bench._running(4, "autoregressive") as run:
+        run.steady(0, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(Committer, "_seconds", written_down)
+            found = run.waves(2, 3)
+    assert found == [(20.0 + 30.0 - 2 * 3.0, 32), (0.0, 32), (1.0 + 0.5 - 2 * 2.0, 32)]
+    assert next(seconds, None) is None
+
+
+def test_an_engine_that_is_given_up_leaves_the_slots_to_the_next_one(step_bench):
+    def run_and_raise():
+        with step_bench._running(4, "dcut") as run:
+            run.steady(0, 1)
+            engines.append(run.engine)
+            raise KeyError("given up")
+
+    engines = []
+    with pytest.raises(KeyError, match="given up"):
+        run_and_raise()
+    assert not engines[0].scheduler.has_work()
+    with step_bench._running(1, "autoregressive") as run:
+        assert len(run.steady(0, 2).beside_the_pass) == 2
 
 
 def test_a_table_prices_planning_and_the_host_at_every_batch(target, drafters):
@@ -215,6 +478,7 @@ def test_a_table_prices_planning_and_the_host_at_every_batch(target, drafters):
     }
     assert all(cell.num_samples == STEPS["cpu"] for cell in cells if cell.phase in ("host", "plan"))
     assert sum(cell.seconds for cell in cells if cell.phase == "host") > 0
+    assert {cell.phase for cell in cells} == {"verify", "draft", "prefill", "host", "plan"}  # on a CPU no changes
 
 
 def test_a_drafter_with_a_cache_of_its_own_is_charged_for_what_it_missed(target, make_model):
