@@ -96,6 +96,7 @@ def compare(
 
     Example: specsim compare --trace smollm2-drafters --cost cpu-smollm2-drafters
     --policy fixed_depth:depth=7@block-general --policy dcut@block-general
+    --batch 1,4,8 --extrapolate
     """
     engine = options.given(
         max_num_seqs=max_num_seqs,

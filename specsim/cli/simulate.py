@@ -155,7 +155,7 @@ def simulate(
     summary = metrics.summarize(run, metrics.ServiceLevel(**slo) if slo else None)
     if save_controller is not None:
         save_controller.write_text(json.dumps(controller.state_dict(), indent=1) + "\n")
-    where = f"trace {opened.manifest.name}, cost table {table.name}, {_load(workload)}, seed {seed}"
+    where = f"trace {opened.manifest.name}, cost table {table.name}\n{_load(workload)}, seed {seed}"
     _show(run, summary, where, engine.prefill == "excluded", as_json, out)
 
 

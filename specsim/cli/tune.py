@@ -99,7 +99,8 @@ def tune(
     where it is none.
 
     Example: specsim tune --trace smollm2-drafters --cost cpu-smollm2-drafters
-    --policy dcut@block-general --search depth --search numerator --save tuned.json
+    --policy dcut@block-general --search depth --search numerator
+    --batch 1,4,8 --extrapolate --save tuned.json
     """
     from specsim.policies.controller_file import SUFFIX, write_controller_file
     from specsim.report.tune_terminal import render_tuning

@@ -16,7 +16,7 @@ def base(world):
 def test_it_prints_latencies_and_metrics_within_80_columns(specsim, base):
     code, out, _ = specsim(*base)
     assert code == 0
-    head = "trace synthetic-small, cost table example-linear, 8 requests at a time, seed 0"
+    head = "trace synthetic-small, cost table example-linear\n8 requests at a time, seed 0"
     assert out.startswith(f"dcut@strong\n{head}\n\n")
     for word in ("TTFT", "TPOT", "ITL", "E2E", "throughput", "mean acceptance length", "% of verified drafts"):
         assert word in out
@@ -26,8 +26,8 @@ def test_it_prints_latencies_and_metrics_within_80_columns(specsim, base):
 
 
 def test_the_load_is_told_in_words(specsim, base):
-    assert ", 1 request at a time, seed 3\n" in specsim(*base, "--batch", 1, "--seed", 3)[1]
-    assert ", 2.5 requests/s, seed 0\n" in specsim(*base, "--rate", 2.5, "--requests", 8)[1]
+    assert "\n1 request at a time, seed 3\n" in specsim(*base, "--batch", 1, "--seed", 3)[1]
+    assert "\n2.5 requests/s, seed 0\n" in specsim(*base, "--rate", 2.5, "--requests", 8)[1]
 
 
 def test_notes_on_several_drafters_are_one_and_its_further_lines_stand_below_its_first(specsim):
