@@ -129,6 +129,17 @@ def words_of(shown: list[Grid]) -> dict[str, str]:
     return {word: meaning for word, meaning in (VERDICTS | TAGS).items() if word in used}
 
 
+def reasons(shown: list[Grid]) -> dict[str, str]:
+    """Why each lossy policy is lossy, by its label."""
+    return {row.policy: row.reason for grid in shown for row in grid.rows if row.reason}
+
+
+def any_interval(shown: list[Grid]) -> bool:
+    """Whether a speedup has an interval; with one seed none has."""
+    cells = [entry.cell for grid in shown for row in grid.rows for entry in row.entries if entry]
+    return any(math.isfinite(end) for cell in cells if not is_baseline(cell.policy) for end in cell.speedup_interval)
+
+
 def definitions(result: StudyResult) -> dict[str, str]:
     """What the policies that go by a name of their own are, by that name; a label that is the text needs none."""
     return {label: text for label, text in result.policies.items() if label != text}

@@ -22,12 +22,14 @@ from specsim.report.charts.figure import Chart
 from specsim.report.charts.place import places_of
 from specsim.report.grid import (
     TAGS,
+    any_interval,
     definitions,
     grids,
     is_baseline,
     load_of,
     loads_of,
     policies_of,
+    reasons,
     tables_of,
     words_of,
 )
@@ -94,6 +96,8 @@ def page(result: StudyResult) -> str:
         "provenance": _provenance(result),
         "words": words_of(shown),
         "definitions": definitions(result),
+        "reasons": reasons(shown),
+        "any_interval": any_interval(shown),
         "hues": HUES,
         "figures": script_json(_figures(parts)),
         "stylesheet": Markup(asset("report.css")),

@@ -11,7 +11,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specsim.report.grid import Grid, Load, Row, definitions, grids, is_baseline, policies_of, tables_of, words_of
+from specsim.report.grid import (
+    Grid,
+    Load,
+    Row,
+    any_interval,
+    definitions,
+    grids,
+    is_baseline,
+    policies_of,
+    reasons,
+    tables_of,
+    words_of,
+)
 from specsim.report.labels import lines
 from specsim.report.sentences import by_table, gathered
 from specsim.report.wording import NOTHING, digits, half_width
@@ -101,10 +113,12 @@ def _number(row: Row, column: int) -> Text:
 def _print_legend(result: StudyResult, console: Console) -> None:
     """Explain the words that occur, and no others."""
     shown = grids(result)
-    reasons = {row.policy: row.reason for grid in shown for row in grid.rows if row.reason}
-    explained = ["±: half of the 90 % interval, seeds paired"] if shown else []
+    explained = ["±: half of the 90 % interval, seeds paired"] if any_interval(shown) else []
     explained += [f"{word}: {meaning}" for word, meaning in words_of(shown).items()]
-    explained += [f"{policy} is lossy: {reason}" for policy, reason in reasons.items()]
+    explained += [
+        reason if reason.startswith(policy) else f"{policy} is lossy: {reason}"
+        for policy, reason in reasons(shown).items()
+    ]
     if explained:
         console.print()
     for line in explained:

@@ -134,6 +134,14 @@ def test_a_bound_and_a_lossy_policy_are_tagged_in_their_row(study):
     rows = {row[0] for row in read.tables["Speedup by policy and load on cpu-smollm2"]}
     assert {f"{POLICY} lossy", "clairvoyant@exit28 bound"} <= rows
     assert ("span", "title", "it cuts") in read.attributes
+    assert f"Why a policy is lossy {POLICY} it cuts" in read.words, "a phone shows no titles"
+    assert "Why a policy is lossy" not in Page(page(study)).words
+
+
+def test_small_print_is_explained_where_there_is_some(study):
+    assert "small print 90 % bootstrap interval" in Page(page(study)).words
+    alone = [dataclasses.replace(cell, speedup_interval=(math.nan, math.nan)) for cell in study.cells]
+    assert "small print" not in Page(page(dataclasses.replace(study, cells=alone))).words
 
 
 def test_all_metrics_are_tabulated_for_each_table_and_load(study, read):

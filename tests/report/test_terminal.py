@@ -124,6 +124,18 @@ def test_a_lossy_policy_is_marked_and_its_reason_told(small):
     assert "dcut@exit28 is lossy: cuts on the drawn token" in text
 
 
+def test_a_reason_that_names_its_policy_is_told_as_it_is(small):
+    reason = "dcut@exit28 is not exact with drafter exit28"
+    cells = [dataclasses.replace(cell, lossy_reason=reason) for cell in small.cells if cell.policy == "dcut@exit28"]
+    lines = printed(dataclasses.replace(small, cells=cells)).splitlines()
+    assert reason in [line.rstrip() for line in lines]
+
+
+def test_where_there_is_no_interval_none_is_explained(small):
+    cells = [dataclasses.replace(cell, speedup_interval=(math.nan, math.nan)) for cell in small.cells]
+    assert "±" not in printed(dataclasses.replace(small, cells=cells))
+
+
 def test_short_names_are_explained_so_that_a_row_can_be_run_again(small):
     text = "dcut:depth=goodput,ratios=all,numerator=bonus@ucb1:reward=throughput,c=0.2"
     named = dataclasses.replace(small, policies={"dcut@exit28": text, "clairvoyant@exit28": "clairvoyant"})

@@ -147,6 +147,15 @@ def test_what_the_bound_leaves_is_said():
     )
 
 
+def test_a_bound_that_drafts_where_it_does_not_pay_is_no_share_of_anything():
+    slow = reference(share_of_clairvoyant=2.45)
+    sentences = findings([slow, cell("dcut", 1.5, batch=4, share_of_clairvoyant=0.71)])
+    assert sentences[-2:] == [
+        "h20: of what a clairvoyant policy would bring, the fastest one brings at batch 4 (71 %).",
+        "h20: the clairvoyant bound, which drafts in every step, is below the fastest at batch 8.",
+    ]
+
+
 def test_open_loops_are_called_by_their_rate():
     cells = [reference(batch=0, rate=2.5), cell("dcut", 1.5, batch=0, rate=2.5)]
     cells += [reference(batch=0, rate=5.0), cell("dcut", 2.0, batch=0, rate=5.0)]
