@@ -33,6 +33,12 @@ PHASES = ("draft", "plan", "verify", "host", "switch", "prefill")
 LONGEST_FILL = 200
 """Steps after which a batch is not waited for any longer to be full and without prompts to compute."""
 
+PROMPT_ROOM = 1024
+"""Tokens of prompts that a captured pass holds beside the deepest step: passes of more are eager, and take long."""
+
+REHEARSED = 48
+"""Steps under a policy before it is measured: what it first needs then, such as a graph of another depth, is made."""
+
 SLOW = 5.0
 """A step that takes this many times the median did something else besides, such as capturing a graph."""
 
@@ -86,6 +92,14 @@ class Arms:
             for job in jobs[: scale.warm_up]:  # a drafter reads prompts of many lengths
                 engine.submit(job.token_ids, SamplingParams(max_tokens=4))
             engine.run()
+
+    def rehearse(self, policy: str, batch: int, table: CostTable) -> None:
+        """Take steps under a policy that nobody counts."""
+        engine, loop = self.engine(policy, batch, table)
+        self._warmed_up(engine, batch)
+        for _ in range(REHEARSED):
+            engine.step(settled=False)
+        loop.stop()
 
     def measure(self, policy: str, batch: int, table: CostTable, folder: Path, seconds: float) -> Measured:
         """Serve requests under a policy, recorded.
@@ -236,7 +250,7 @@ def open_device(world: World, names: Sequence[str]) -> Device:
     scale = world.scale
     options = EngineOptions(seed=SEED, kv_memory=0.3)
     most = scale.batches[-1]
-    setup = LiveSetup(world.target, world.config(most), scale.depth, options, world.buckets(most))
+    setup = LiveSetup(world.target, world.config(most), scale.depth, options, world.buckets(most, PROMPT_ROOM))
     return Device(world, setup, {name: build_live_drafter(world.names[name], setup, scale.depth) for name in names})
 
 

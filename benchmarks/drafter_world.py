@@ -152,12 +152,15 @@ class World:
         most = self.scale.batches[-1]
         return linear_table(1e-3, 1e-5, (1, most), dict.fromkeys(self.names, 1e-3), self.scale.depth)
 
-    def buckets(self, batch: int) -> tuple[int, ...]:
-        """Token counts captured on CUDA, as far as so many requests go."""
+    def buckets(self, batch: int, prompts: int = 0) -> tuple[int, ...]:
+        """Token counts captured on CUDA, as far as so many requests go.
+
+        prompts  tokens of prompts that are computed beside the deepest step
+        """
         if self.scale.device != "cuda":
             return ()
         most = batch * (self.scale.depth + 1)
-        return (*[size for size in BUCKETS if size < most], most)
+        return (*[size for size in BUCKETS if size < most], *sorted({most, most + prompts}))
 
 
 def load(scale: Scale) -> LoadedModel:

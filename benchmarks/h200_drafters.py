@@ -20,6 +20,7 @@ meanwhile, and waits for it:
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -139,7 +140,7 @@ def main(arguments: Namespace) -> dict[str, Any]:
         folders = random_drafters(runs, scale) if arguments.tiny else drafter_folders(Path(arguments.drafters))
         world = World(scale, folders)
         table = None if arguments.wait else table_of(world, arguments, report, begun)
-        if 1 in scale.batches and report.left > 0:
+        if 1 in scale.batches and arguments.peers == "yes" and report.left > 0:
             flashspec = FlashspecApart(peer_jobs(world, report), runs, arguments.flashspec)
         devices = open_device(world, ["ngram"]), open_device(world, list(world.names))
         session = Session(world, arguments, report, runs, *devices, begun)
@@ -204,13 +205,16 @@ def measure(session: Session, table: CostTable) -> list[Measured]:
     """Every policy, the most wanted first, at every batch."""
     report, until = session.report, (1 - CELLS_SHARE) * session.seconds
     measured: list[Measured] = []
-    for (arms, policy), batch in product(session.plans(), session.world.scale.batches):
+    plans = [(arms, policy) for arms, policy in session.plans() if re.search(session.arguments.only, policy)]
+    for (arms, policy), batch in product(plans, session.world.scale.batches):
         label = f"batch {batch}: {policy} with {', '.join(drafter.spec.name for drafter in arms.drafters)}"
         if report.left < until:
             report.append("left_out", label)
             continue
         try:
             session.capture(arms, batch)
+            if "depth=goodput" in policy:  # its drafts are of many depths, some with a graph of their own
+                arms.rehearse(policy, batch, table)
             run = arms.measure(policy, batch, table, session.runs / f"{len(measured)}", LONGEST_RUN)
         except (InputError, RuntimeError) as error:  # a run that cannot be costs the others nothing
             report.append("left_out", f"{label}: {error}")
@@ -307,6 +311,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "wait": {"type": float, "default": 0.0, "help": "seconds in which that folder may come; if it doesn't, measure"},
     "table_name": {"default": "", "help": "name of the table that is measured"},
     "table_batches": {"type": integers, "default": (), "help": "requests of its steps (default: those of the runs)"},
+    "peers": {"default": "yes", "help": "whether other libraries are run, too: yes or no"},
+    "only": {"default": "", "help": "a regular expression: policies that are run (default: all)"},
     "flashspec": {"default": None, "help": "folder that holds the package flashspec, where it is not installed"},
 }
 

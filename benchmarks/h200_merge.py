@@ -1,9 +1,10 @@
 """Put results of several h200 runs together: batches measured apart, on several GPUs at once, or one after the other.
 
 Every folder is searched, those inside it too. Files of the same name are parts of one result: their cells are joined,
-and their settings must agree. What stands in the folder to write already is overwritten.
+and their settings must agree. With --again, a cell that a later folder measured again takes the place of the earlier
+one. What stands in the folder to write already is overwritten.
 
-    python benchmarks/h200_merge.py FOLDER... [--out benchmarks]
+    python benchmarks/h200_merge.py FOLDER... [--again] [--out benchmarks]
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ SETTINGS = (
 COUNTED = ("runs", "taken_again", "different")
 
 
-def merged(file: str, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def merged(file: str, parts: Sequence[dict[str, Any]], again: bool = False) -> dict[str, Any]:
     """One result of several.
 
     file    what they are called, for messages
+    again   whether a later part's cell takes the place of an earlier one
 
     Raises  ValueError where the settings of two parts differ, or both measured the same cell
     """
@@ -50,12 +52,27 @@ def merged(file: str, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
             elif name == "parity":
                 found[name] = {count: found[name][count] + value[count] for count in COUNTED}
     cells = found.get("cells", [])
-    named = [(cell["policy"], cell["batch"], tuple(cell.get("drafters", ()))) for cell in cells]
+    if again and cells:
+        cells = found["cells"] = list({_name(cell): cell for cell in cells}.values())
+        known = [cell["parity"] for cell in cells if "parity" in cell]
+        if known:
+            counts = (
+                len(cells),
+                sum(one["complete"] for one in known),
+                sum(one["difference"] is not None for one in known),
+            )
+            found["parity"] = dict(zip(COUNTED, counts, strict=True))
+    named = [_name(cell) for cell in cells]
     if twice := [name for place, name in enumerate(named) if name in named[:place]]:
         raise ValueError(
             f"{file}: measured in two parts: {', '.join(f'{name[0]} at batch {name[1]}' for name in twice)}"
         )
     return found | (overall(cells) if cells and "predicted" in cells[0] else {})
+
+
+def _name(cell: dict[str, Any]) -> tuple[str, int, tuple[str, ...]]:
+    """What no two cells share."""
+    return cell["policy"], cell["batch"], tuple(cell.get("drafters", ()))
 
 
 def overall(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -92,12 +109,13 @@ def main() -> int:
     """Merge what the folders hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+", help="folders that the scripts wrote to")
+    parser.add_argument("--again", action="store_true", help="later folders measured again what is in earlier ones")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write")
     arguments = parser.parse_args()
     results = {}
     try:
         for name, parts in parts_in(arguments.folders).items():
-            results[name] = merged(name, parts)
+            results[name] = merged(name, parts, arguments.again)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -39,7 +39,7 @@ STEPS_OF_A_WAVE = 4
 """Steps before each of them that nobody ends or joins in."""
 
 SHARE_THAT_JOINS = 16
-"""Of so many requests, one ends and one joins in the larger waves."""
+"""Of so many requests, one ends and one joins in the larger waves, and two at least."""
 
 HIDING_SECONDS = 2e-3
 """What the drafting of a speculative step takes at least where the host's work beside it is to be hidden."""
@@ -89,7 +89,7 @@ class StepBench:
         with self._running(batch, "autoregressive") as run:
             plain = run.steady(self._warm_up, self._steps)
             found = self._changes("late", batch, run, plain) if self.measures_changes else []
-            for size in sorted({1, max(1, batch // SHARE_THAT_JOINS)}) if self.measures_changes else ():
+            for size in sorted({1, min(batch, max(2, batch // SHARE_THAT_JOINS))}) if self.measures_changes else ():
                 found.append(self._join(batch, size, run))
         with self._running(batch, "dcut") as run:
             speculative = run.steady(self._warm_up, self._steps)

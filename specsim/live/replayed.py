@@ -222,8 +222,10 @@ class ClosedLoad:
     def short_prompts(self, tokens: int) -> Iterator[None]:
         """Inside, prompts are cut to so many tokens."""
         self._longest_prompt = tokens
-        yield
-        self._longest_prompt = None
+        try:
+            yield
+        finally:
+            self._longest_prompt = None
 
     def stop(self) -> None:
         """End every request, so that another engine may have the setup."""

@@ -47,7 +47,7 @@ class Lateness:
         drafting    seconds that it will draft (None: not at all)
         """
         batch = len(slots)
-        joined = self._cost.join_seconds(max(batch, 1), len(self._scheduler.admitted))
+        joined = self._cost.join_seconds(len(self._scheduler.running), len(self._scheduler.admitted))
         late = self._cost.late_seconds(max(batch, 1), drafting)
         launched, self._launched = self._launched, False
         if not batch:
@@ -55,7 +55,8 @@ class Lateness:
             return joined + late
         taken = self._plainly(batch, bool(chunks)) if self._plain else self._as_before(order)
         if launched:
-            return joined + (0.0 if taken else max(self._wasted, late))
+            # A table that does not say what launching ahead gains knows nothing of launching.
+            return joined + (0.0 if taken or not late else max(self._wasted, late))
         return joined + late
 
     def foresee(self, slots: np.ndarray, chunks: list[tuple[int, int]], order: Order, drafting: float) -> None:
