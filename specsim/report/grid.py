@@ -112,6 +112,11 @@ def policies_of(result: StudyResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cell.policy for cell in result.cells))
 
 
+def is_open_loop(result: StudyResult) -> bool:
+    """Whether requests arrive at a rate of their own; speedups compare latencies then, not throughputs."""
+    return any(cell.rate for cell in result.cells)
+
+
 def is_baseline(policy: str) -> bool:
     """Whether a policy is autoregressive decoding, which the others are compared with."""
     return policy.partition("@")[0].partition(":")[0] == "autoregressive"

@@ -41,13 +41,17 @@ class Measure:
 
 
 MEASURES: tuple[Measure, ...] = (
-    Measure("speedup", "speedup", "", "throughput over that of autoregressive decoding", times),
-    Measure("token_throughput", "throughput", "tokens/s", "output tokens a second over all requests", digits),
     Measure(
-        "difference_to_best_fixed", "vs best fixed", "", "throughput against the best fixed policy", signed_percent
+        "speedup",
+        "speedup",
+        "",
+        "speed over that of autoregressive decoding: throughput, or 1 / mean latency where requests arrive at a rate",
+        times,
     ),
-    Measure("share_of_clairvoyant", "of bound", "", "throughput as a share of the clairvoyant bound", percent),
-    Measure("regret_to_best_arm", "regret", "", "throughput short of the best single drafter's", percent),
+    Measure("token_throughput", "throughput", "tokens/s", "output tokens a second over all requests", digits),
+    Measure("difference_to_best_fixed", "vs best fixed", "", "speed against the best fixed policy", signed_percent),
+    Measure("share_of_clairvoyant", "of bound", "", "speed as a share of the clairvoyant bound", percent),
+    Measure("regret_to_best_arm", "regret", "", "speed short of the best single drafter's", percent),
     Measure("goodput", "goodput", "requests/s", "requests a second that met the latency bounds", digits),
     Measure(
         "mean_acceptance_length", "accept length", "tokens", "tokens a request emits a step, bonus included", digits

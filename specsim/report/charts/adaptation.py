@@ -27,8 +27,8 @@ def difference_to_best_fixed(result: StudyResult, styles: Styles) -> Chart:
     return Chart(
         name="difference",
         title="Against the best fixed choice",
-        caption="Relative difference in throughput to the fixed policy that turned out best under this load, which "
-        "nobody knows in advance; bars are 90 % intervals paired by seed. Right of the line, adapting "
+        caption=f"Relative difference in {_compared(result.cells)} to the fixed policy that turned out best under this "
+        "load, which nobody knows in advance; bars are 90 % intervals paired by seed. Right of the line, adapting "
         "won; a bar that crosses the line is not distinguishable.",
         follows="place",
         figures=by_place(result, lambda cells: _difference(cells, styles)),
@@ -83,7 +83,12 @@ def _difference(cells: list[Cell], styles: Styles) -> Figure:
 
 def _difference_title(cells: list[Cell]) -> str:
     best = next((cell.best_fixed for cell in cells if cell.best_fixed), None)
-    return f"throughput against<br>{plain(best)}" if best else "throughput against the best fixed policy"
+    return f"{_compared(cells)} against" + (f"<br>{plain(best)}" if best else " the best fixed policy")
+
+
+def _compared(cells: list[Cell]) -> str:
+    """What speedups compare: in an open loop the arrivals set the throughput."""
+    return "1 / mean latency" if any(cell.rate for cell in cells) else "throughput"
 
 
 def _regret(cells: list[Cell], styles: Styles) -> Figure:

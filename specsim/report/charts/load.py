@@ -20,7 +20,7 @@ from specsim.report.charts.figure import (
     tokens_axis,
 )
 from specsim.report.charts.place import Styles
-from specsim.report.grid import Load, is_baseline, load_of, loads_of, tables_of
+from specsim.report.grid import Load, is_baseline, is_open_loop, load_of, loads_of, tables_of
 from specsim.report.palette import Style
 from specsim.report.wording import span
 from specsim.study.result import Cell, StudyResult
@@ -34,7 +34,7 @@ def speedup_by_load(result: StudyResult, styles: Styles) -> Chart:
     return Chart(
         name="speedup",
         title=_title("Speedup", result),
-        caption="Token throughput over that of autoregressive decoding under the same load: "
+        caption=f"{_compared(result)} under the same load: "
         f"{at_one if _at_one_load(result) else at_many}, it is slower than not speculating. "
         f"{'Bars' if _at_one_load(result) else 'Bands'} are 90 % bootstrap intervals, paired by seed.",
         follows="table",
@@ -67,10 +67,17 @@ def throughput_by_interactivity(result: StudyResult, styles: Styles) -> Chart:
     )
 
 
+def _compared(result: StudyResult) -> str:
+    """What a speedup compares: in an open loop the arrivals set the throughput, so it is latency there."""
+    if is_open_loop(result):
+        return "Mean latency, arrival to last token, of autoregressive decoding over that of the policy"
+    return "Token throughput over that of autoregressive decoding"
+
+
 def _title(measure: str, result: StudyResult) -> str:
     if _at_one_load(result):
         return f"{measure} at {loads_of(result.cells)[0].phrase}"
-    return f"{measure} by {'request rate' if any(cell.rate for cell in result.cells) else 'batch size'}"
+    return f"{measure} by {'request rate' if is_open_loop(result) else 'batch size'}"
 
 
 def _at_one_load(result: StudyResult) -> bool:

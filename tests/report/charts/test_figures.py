@@ -115,6 +115,18 @@ def test_at_a_single_load_captions_and_titles_speak_of_rows_and_no_trade_is_show
     assert "interactivity" not in charts
 
 
+def test_where_requests_arrive_at_a_rate_speedups_are_said_to_compare_latencies(study, charts):
+    assert charts["speedup"].caption.startswith("Token throughput over that of")
+    assert "in throughput to" in charts["difference"].caption
+    rated = charts_of(
+        dataclasses.replace(study, cells=[dataclasses.replace(c, batch=0, rate=2.5) for c in study.cells])
+    )
+    assert rated["speedup"].caption.startswith("Mean latency, arrival to last token, of autoregressive decoding over")
+    assert "in 1 / mean latency to" in rated["difference"].caption
+    title = rated["difference"].figures["0/0"]["layout"]["xaxis"]["title"]["text"]
+    assert title.startswith("1 / mean latency against<br>")
+
+
 def test_rows_are_as_high_as_the_longest_label_needs():
     long = "dcut:score=margin,ratios=0.1@sliding_window_ucb:window=500"
     assert wrapped(long).count("<br>") == 3
