@@ -305,8 +305,8 @@ def test_drafting_that_hides_the_host_takes_two_milliseconds_or_as_much_as_the_t
     assert bench_of_made_up_runs(monkeypatch, "cuda", whole=whole)._long_drafting(4) == f"layers:{layers}"
 
 
-@pytest.mark.parametrize(("batch", "sizes"), [(1, [1]), (16, [1]), (31, [1]), (32, [1, 2]), (128, [1, 8])])
-def test_one_request_joins_at_a_time_or_one_of_sixteen(monkeypatch, batch, sizes):
+@pytest.mark.parametrize(("batch", "sizes"), [(1, [1]), (2, [1, 2]), (31, [1, 2]), (32, [1, 2]), (128, [1, 8])])
+def test_one_request_joins_at_a_time_or_one_of_sixteen_and_two_at_least(monkeypatch, batch, sizes):
     cells = bench_of_made_up_runs(monkeypatch, "cuda").cells(batch)
     assert [(cell.batch, cell.tokens) for cell in cells if cell.phase == "join"] == [(batch, size) for size in sizes]
 
@@ -326,7 +326,7 @@ def test_what_seems_to_take_less_than_nothing_takes_nothing(monkeypatch):
     assert {cell.phase: cell.seconds for cell in cells} == dict.fromkeys(("host", "plan", "hidden", *CHANGES), 0.0)
 
 
-@pytest.mark.parametrize(("device", "measured"), [("cpu", []), ("cuda", ["late", "join", "late_draft", "hidden"])])
+@pytest.mark.parametrize(("device", "measured"), [("cpu", []), ("cuda", ["late", "join", "join", "late_draft", "hidden"])])
 def test_steps_whose_requests_change_are_measured_on_cuda_alone(monkeypatch, device, measured):
     told = []
     cells = bench_of_made_up_runs(monkeypatch, device, told).cells(4)
