@@ -36,7 +36,7 @@ def verify_steps(table: CostTable, context: int) -> list[Step]:
 
 
 def whole_steps(table: CostTable, context: int, drafter: str | None) -> list[Step]:
-    """Draft, plan, verify and host together, against verify and host of a plain step.
+    """Draft, plan, verify, host and what drafting does not hide, against verify and host of a plain step.
 
     context     a measured one; drafting is taken from the nearest context it was measured at
     drafter     who drafts, as deep as was measured (None: nobody drafts)
@@ -48,10 +48,13 @@ def whole_steps(table: CostTable, context: int, drafter: str | None) -> list[Ste
     drafts = [cell for cell in table.cells if cell.phase == "draft" and cell.drafter == drafter]
     nearest = min((cell.context for cell in drafts), key=lambda measured: abs(measured - context))
     depth = deepest(table, drafter)
-    added = {cell.batch: cell.seconds for cell in drafts if cell.context == nearest and cell.depth == depth}
+    drafting = {cell.batch: cell.seconds for cell in drafts if cell.context == nearest and cell.depth == depth}
+    added = dict(drafting)
     for cell in table.cells:
         if cell.phase in ("plan", "host") and cell.batch in added:
             added[cell.batch] += cell.seconds
+        if cell.phase == "hidden" and cell.batch in added:
+            added[cell.batch] += max(cell.seconds - drafting[cell.batch], 0.0)
     return _against_plain(table, [cell for cell in cells if cell.batch in added], added, host)
 
 

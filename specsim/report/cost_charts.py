@@ -23,6 +23,7 @@ MOST_TICKS = 7
 PHASE_MEANINGS = {
     "host": "all that a plain step takes beyond the pass: scheduling, bookkeeping, on a GPU the launch",
     "plan": "choosing what to verify, and what else a speculative step takes beyond a plain one",
+    "hidden": "the host's work beside drafting, of which a step is charged as much as takes longer",
     "late": "what a plain step takes longer when nothing of it was launched ahead",
     "late_draft": "the same of a step that drafts",
 }

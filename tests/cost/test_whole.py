@@ -43,6 +43,12 @@ def test_a_whole_step_is_the_deepest_draft_at_the_nearest_context_plan_verify_an
     ]
 
 
+def test_host_work_beside_drafting_is_charged_as_far_as_it_takes_longer():
+    hidden = [Cell("hidden", 0.003, 1), Cell("hidden", 0.010, 2)]
+    steps = whole_steps(table([*CELLS, *hidden]), 0, "block")
+    assert [round(step.seconds, 6) for step in steps] == [0.017, 0.027, 0.018 + 0.004, 0.042 + 0.004]
+
+
 def test_a_batch_that_was_not_drafted_for_has_no_whole_step():
     cells = [*verify({(1, 1): 0.010, (2, 2): 0.010}), *draft({(1, 7): 0.010})]
     assert [step.batch for step in whole_steps(table(cells), 0, "block")] == [1]
