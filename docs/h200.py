@@ -18,6 +18,9 @@ PAGE = Path(__file__).resolve().parent / "h200.md"
 MEASURED = Path(__file__).resolve().parents[1] / "benchmarks"
 BEGIN, END = "<!-- {}: written by docs/h200.py -->\n", "<!-- end of {} -->\n"
 
+NEAR_TIES_TOO = "h200_near_ties_8b"
+"""What `h200_near_ties.py` found of a second model."""
+
 NAMES = ("h200_grid", "h200_overhead", "h200_profile")
 
 SECTIONS = {
@@ -182,10 +185,10 @@ def peers(found: dict[str, Any]) -> str:
 
 def near_ties(found: dict[str, Any]) -> str:
     """What was found of each controller: how often rounding decided, and whether it explains every difference."""
-    report = found["h200_near_ties"]
+    reports = [found[name] for name in ("h200_near_ties", NEAR_TIES_TOO) if name in found]
     heads = ("positions", "requests that differ", "near ties", "largest gap", "largest noise", "faults")
-    rows = [f"| controller | {' | '.join(heads)} |", f"|---{'|---' * len(heads)}|"]
-    for own in report["controllers"]:
+    rows = [f"| model | controller | {' | '.join(heads)} |", f"|---|---{'|---' * len(heads)}|"]
+    for report, own in [(report, own) for report in reports for own in report["controllers"]]:
         cells = (
             f"{own['positions']:,}",
             f"{own['differing_requests']} of {own['requests']}",
@@ -194,9 +197,9 @@ def near_ties(found: dict[str, Any]) -> str:
             f"{own['largest_noise']:.3g}",
             len(own["faults"]),
         )
-        rows.append(f"| `{own['controller']}` | {' | '.join(map(str, cells))} |")
-    origin = report["origin"][:1].upper() + report["origin"][1:]  # names in it keep their capitals
-    return "\n".join(rows) + f"\n\n{origin}, {report['dtype']}, {report['hardware']}.\n"
+        rows.append(f"| {report['model']} | `{own['controller']}` | {' | '.join(map(str, cells))} |")
+    what = [f"{report['model']}: {report['origin']}, {report['dtype']}, {report['hardware']}." for report in reports]
+    return "\n".join(rows) + "\n\n" + "\n".join(what) + "\n"
 
 
 TABLES = {
@@ -235,10 +238,10 @@ def updated(page: str, found: dict[str, Any]) -> str:
 def read(folder: Path) -> dict[str, Any]:
     """What the scripts wrote to a folder, by script; what is not there is taken from `benchmarks`, if it is there."""
     found = {}
-    for name in (*NAMES, *SECTIONS):
+    for name in (*NAMES, *SECTIONS, NEAR_TIES_TOO):
         path = folder / f"{name}.json"
         path = path if path.exists() else MEASURED / path.name
-        if name in SECTIONS and not path.exists():
+        if name not in NAMES and not path.exists():
             continue
         found[name] = json.loads(path.read_text(encoding="utf-8"))
         if found[name]["tiny"]:

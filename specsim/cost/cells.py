@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 
 from specsim.errors import InputError
 
-Phase: TypeAlias = Literal["verify", "draft", "prefill", "plan", "host", "switch", "hidden", "late", "late_draft", "join"]
+Phase: TypeAlias = Literal[
+    "verify", "draft", "prefill", "plan", "host", "switch", "hidden", "late", "late_draft", "join"
+]
 Provenance: TypeAlias = Literal["measured", "published", "derived"]
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
