@@ -79,10 +79,10 @@ class Ended:
 class TrajectoryRecorder:
     """Observes an engine from before its first step, and writes a run folder.
 
-    The folder is a `trajectory` trace with its steps, and beside it run.json and the cost table. Each step is in a
-    journal once it is over, and a request once the step after its last one is under way, so that no other request waits
-    for that: a process that is killed loses neither. `close` makes the trace of them. Use it as a context manager, or
-    call `close`.
+    The folder is a `trajectory` trace with its steps, and beside it run.json and the cost table. A step is in a journal
+    once observers have been told of it, and a request once the pass of the step after its last one is under way, or
+    `Engine.settle` has been called, so that no other request waits for that: a process that is killed loses neither.
+    `close` makes the trace of them. Use it as a context manager, or call `close`.
 
     folder       new or empty
     engine       whose run is recorded; requests may wait in it, but no step may have been taken
@@ -137,8 +137,10 @@ class TrajectoryRecorder:
             self.close()
         else:
             self._abandon()
-            self._write_ended()
-            self._requests.close()
+            try:
+                self._write_ended()
+            finally:
+                self._requests.close()
 
     def tag(self, request: LiveRequest, prompt_id: int) -> None:
         """Say which prompt of a prompt set a request is, so that a trace of the same prompts can be joined to it."""
@@ -157,8 +159,7 @@ class TrajectoryRecorder:
 
     def on_request(self, request: LiveRequest) -> None:
         """See `Observer.on_request`."""
-        if not self._ended:
-            self._engine.add_chore(self._write_ended)
+        self._engine.add_chore(self._write_next)  # one each: where one cannot be written, the others are
         self._ended.append(Ended(request, _end_of(request), self._engine.tally.totals.num_steps, self._now))
 
     def close(self) -> None:
@@ -192,8 +193,13 @@ class TrajectoryRecorder:
             (self.folder / journal).unlink()
 
     def _write_ended(self) -> None:
-        """Write down the requests that have ended since this was last done."""
+        """Write down every request that has ended and was not written."""
         while self._ended:
+            self._write_next()
+
+    def _write_next(self) -> None:
+        """Write down the request that ended first, if one is left."""
+        if self._ended:
             self._keep(self._ended.pop(0))
 
     def _abandon(self) -> None:

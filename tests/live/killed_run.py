@@ -15,8 +15,12 @@ from tests.live.engine.engines import build_engine
 from tests.live.parity_runs import DEPTH, DRAFTERS, LIMITS, TABLE
 
 
-def run(folder: str, kill: Callable[[], None]) -> None:
-    """Record three requests, and kill the process once two have ended and the third is under way."""
+def run(folder: str, kill: Callable[[], None], settled: bool) -> None:
+    """Record three requests, and kill the process once two have ended and the third is under way.
+
+    settled  whether everyone is told of a step before the next one; the process is then killed behind one, and
+             otherwise when the pass after the two had ended is under way and nobody has read what it says
+    """
     torch.manual_seed(0)
     shape = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 6}
     config = LlamaConfig(vocab_size=48, num_key_value_heads=2, eos_token_id=None, bos_token_id=None, **shape)
@@ -29,9 +33,11 @@ def run(folder: str, kill: Callable[[], None]) -> None:
         engine.submit([5, 6, 7, 8], SamplingParams(max_tokens=length))
     steps = 0
     while len(engine.ended) < 2:
-        engine.step()
+        engine.step(settled)
         steps = engine.tally.totals.num_steps
-    engine.step()
     ended = sorted(request.request_id for request in engine.ended)
     print(json.dumps({"ended": ended, "steps_at_last_end": steps}), flush=True)
+    if not settled:
+        engine._stepper._committer._readback.fetch = kill
+    engine.step(settled)
     kill()

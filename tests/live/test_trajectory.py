@@ -15,10 +15,12 @@ from specsim.cost import CostTable
 from specsim.errors import InputError
 from specsim.live.sampling import SamplingParams
 from specsim.live.trajectory import TrajectoryRecorder
-from specsim.serving.run_file import read_run_file
+from specsim.serving.run_file import STEPS_JOURNAL, read_run_file
 from specsim.sim.rerun_run import LiveRun
 from specsim.study.parity.recover import recover
+from specsim.telemetry import STEP_DTYPE
 from specsim.trace import Trace
+from specsim.trace.journal import JournalledRequests
 from tests.live.engine.engines import build_engine
 from tests.live.parity_runs import DEPTH, DRAFTERS, LIMITS, TABLE, record
 
@@ -207,19 +209,164 @@ def test_a_score_that_is_no_number_is_written_as_no_confidence_and_counted(targe
     Trace.open(tmp_path / "run").validate()
 
 
+def begin(target, folder, lengths, **limits):
+    """An engine that is recorded, with a request of each length in it."""
+    engine = build_engine(target, "dcut@ngram", DRAFTERS[:1], depth=DEPTH, cost=TABLE, **LIMITS | limits)
+    recorder = TrajectoryRecorder(folder, engine)
+    for length in lengths:
+        engine.submit([5, 6, 7, 8], SamplingParams(length, ignore_eos=True))
+    return engine, recorder
+
+
+def step_until_ended(engine, count):
+    while len(engine.ended) < count:
+        engine.step(settled=False)
+
+
+def in_journal(folder):
+    """Requests that would be there if the process were killed now, and steps."""
+    steps = (folder / STEPS_JOURNAL).stat().st_size / STEP_DTYPE.itemsize
+    journalled = JournalledRequests(folder).blocks(())
+    return [row.request_id for row, _ in journalled], steps
+
+
+def test_who_ended_is_written_down_while_the_next_pass_runs_and_not_before_it_is_launched(target, tmp_path):
+    engine, recorder = begin(target, tmp_path / "run", (4, 30))
+    step_until_ended(engine, 1)
+    ended_in = engine.tally.totals.num_steps
+    assert in_journal(tmp_path / "run") == ([], ended_in)
+    seen, run, readback = [], engine.setup.runner.run, engine._stepper._committer._readback
+    fetch, append = readback.fetch, recorder._requests.append
+    engine.setup.runner.run = lambda *given: (seen.append("launched"), run(*given))[1]
+    recorder._requests.append = lambda *given: (append(*given), seen.append("written"))[0]
+    readback.fetch = lambda: (seen.append(("read", in_journal(tmp_path / "run"))), fetch())[1]
+    engine.step(settled=False)
+    assert seen == ["launched", "written", ("read", ([0], ended_in))]
+    recorder.close()
+
+
+def settle(engine, recorder):
+    engine.settle()
+    engine.settle()  # nothing is written twice
+
+
+def step_idly(engine, recorder):
+    assert not engine.step(settled=False)
+
+
+def leave_by_exception(engine, recorder):
+    with pytest.raises(ZeroDivisionError), recorder:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("finish", "lengths", "written"),
+    [
+        (settle, (4, 30), [0]),
+        (step_idly, (4,), [0]),
+        (step_idly, (4, 4), [0, 1]),
+        (leave_by_exception, (4, 30), [0]),
+        (leave_by_exception, (4, 4, 30), [0, 1]),
+    ],
+)
+def test_who_ended_is_written_down_where_no_step_follows(target, tmp_path, finish, lengths, written):
+    engine, recorder = begin(target, tmp_path / "run", lengths)
+    step_until_ended(engine, len(written))
+    assert in_journal(tmp_path / "run")[0] == []
+    finish(engine, recorder)
+    assert in_journal(tmp_path / "run") == (written, engine.tally.totals.num_steps)
+    if finish is leave_by_exception:  # who is no longer watched costs nothing any more
+        engine.run()
+        assert in_journal(tmp_path / "run")[0] == written
+        assert recover(tmp_path / "run").name == "run"
+        assert Trace.open(tmp_path / "run").requests.request_id.tolist() == written
+
+
+def test_what_is_put_off_is_not_lost_when_the_recorder_is_closed_or_the_next_step_fails(target, tmp_path):
+    engine, recorder = begin(target, tmp_path / "run", (4, 30))
+    step_until_ended(engine, 1)
+    run = engine.setup.runner.run
+
+    def failing(*given):
+        engine.setup.runner.run = run
+        raise MemoryError
+
+    engine.setup.runner.run = failing
+    with pytest.raises(MemoryError):
+        engine.step(settled=False)
+    assert in_journal(tmp_path / "run")[0] == []
+    recorder.close()
+    facts, trace = read_run_file(tmp_path / "run"), Trace.open(tmp_path / "run")
+    assert [one.end for one in facts.submissions] == ["finished", "unfinished"]
+    assert trace.requests.request_id.tolist() == [0, 1]
+
+
+def test_who_ended_is_written_with_the_step_it_ended_in_and_not_with_the_one_that_hid_the_writing(target, tmp_path):
+    engine, recorder = begin(target, tmp_path / "run", (4, 30))
+    cancelled = engine.submit([5, 6], SamplingParams(30))
+    step_until_ended(engine, 1)
+    over = engine.tally.steps.table()[-1]
+    at = float(over["started_at"])
+    for phase in ("draft", "plan", "verify", "host", "switch", "prefill"):
+        at += float(over[f"{phase}_seconds"])
+    engine.cancel(cancelled)
+    before = engine.tally.totals.num_steps
+    engine.run()
+    recorder.close()
+    facts = read_run_file(tmp_path / "run")
+    assert facts.submissions[0].ended_at == pytest.approx(at, abs=1e-12)
+    assert [(one.sequence, one.before_step) for one in facts.cancellations] == [(2, before)]
+
+
+def test_who_cannot_be_written_down_costs_nobody_else(target, tmp_path):
+    """The others are written with the same pass, and those that end later with theirs."""
+    engine, recorder = begin(target, tmp_path / "run", (4, 4, 4, 9, 30), num_kv_blocks=40)
+    step_until_ended(engine, 3)
+    append, told = recorder._requests.append, []
+
+    def failing(row, visited):
+        told.append(row.request_id)
+        if row.request_id == 1:
+            raise OSError("no space left")
+        append(row, visited)
+
+    recorder._requests.append = failing
+    with pytest.raises(OSError, match="no space left"):
+        engine.step(settled=False)
+    assert in_journal(tmp_path / "run")[0] == [0, 2]
+    step_until_ended(engine, 4)
+    engine.step(settled=False)
+    assert in_journal(tmp_path / "run")[0] == [0, 2, 3]
+    engine.run()
+    recorder.close()
+    assert told == [0, 1, 2, 3, 4]
+    assert Trace.open(tmp_path / "run").requests.request_id.tolist() == [0, 2, 3, 4]
+
+
+def test_a_journal_is_closed_although_the_last_request_cannot_be_written(target, tmp_path):
+    engine, recorder = begin(target, tmp_path / "run", (4, 30))
+    step_until_ended(engine, 1)
+    recorder._requests.append = lambda row, visited: {}["full"]
+    with pytest.raises(KeyError, match="full") as caught:
+        leave_by_exception(engine, recorder)
+    assert isinstance(caught.value.__context__, ZeroDivisionError)
+    assert recorder._requests._file.closed
+
+
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 import torch
 torch.set_num_threads(1)
 from tests.live.killed_run import run
-run(sys.argv[1], lambda: os.kill(os.getpid(), signal.SIGKILL))
+run(sys.argv[1], lambda: os.kill(os.getpid(), signal.SIGKILL), sys.argv[3] == "settled")
 """
 
 
-def test_a_killed_run_keeps_every_request_that_had_ended_and_the_steps_until_then(tmp_path):
+@pytest.mark.parametrize("told", ["settled", "later"])
+def test_a_killed_run_keeps_every_request_that_had_ended_and_the_steps_until_then(tmp_path, told):
     folder = tmp_path / "run"
-    command = [sys.executable, "-c", KILLED, str(folder), str(ROOT)]
+    command = [sys.executable, "-c", KILLED, str(folder), str(ROOT), told]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL, done.stderr
     expected = json.loads(done.stdout.splitlines()[-1])
