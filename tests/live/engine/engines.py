@@ -63,6 +63,7 @@ def build_engine(
     cost: CostTable | None = None,
     acceptor=None,
     observers=(),
+    options: EngineOptions | None = None,
     **limits,
 ) -> Engine:
     """An engine over a tiny model.
@@ -70,6 +71,7 @@ def build_engine(
     spec      the controller's text
     drafters  keys of DRAFTERS, or makers
     depth     deepest draft of every drafter
+    options   of the engine (None: none but the seed)
     limits    fields of EngineConfig
     """
     config = EngineConfig(**LIMITS | limits)
@@ -80,7 +82,7 @@ def build_engine(
     specs = [arm.spec for arm in arms]
     controller = build_controller(spec, specs, live=True)
     prices = cost or table([spec.name for spec in specs])
-    return Engine(setup, arms, controller, prices, config, EngineOptions(seed), acceptor, observers)
+    return Engine(setup, arms, controller, prices, config, options or EngineOptions(seed), acceptor, observers)
 
 
 def generate(engine: Engine, prompts: Sequence, params: SamplingParams | Sequence[SamplingParams]) -> list[LiveRequest]:

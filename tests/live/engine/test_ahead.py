@@ -11,8 +11,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specsim.core import Order
+from specsim.live.ahead import Ahead
 from specsim.live.drafters.live_ngram import LiveNgram
 from specsim.live.drafters.ngram_batch import draft_by_lookup
+from specsim.live.engine_options import EngineOptions
 from specsim.live.phase_clock import PhaseClock
 from specsim.live.readback import Readback
 from specsim.live.sampling import SamplingParams
@@ -319,3 +321,41 @@ def test_who_decodes_for_the_first_time_is_in_the_pass_launched_ahead(endless, b
     launching_ahead.run()
     ahead = launching_ahead._stepper.ahead
     assert (ahead.num_taken, ahead.num_dropped) == (9 - 1, 0)  # the first token is the prompt's
+
+
+def optioned(target, device, options):
+    """An engine with options, whose set-up says it is on a device when it is asked whether to launch ahead."""
+    engine = build_engine(target, "autoregressive", options=options)
+    real, engine.setup.device = engine.setup.device, torch.device(device)
+    engine._stepper.ahead = Ahead(engine, engine._stepper._limits)
+    engine.setup.device = real
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "launches"),
+    [
+        ("cpu", EngineOptions(), False),
+        ("cpu", EngineOptions(launch_ahead=True), False),  # which would have to compute it first
+        ("cpu", None, False),
+        ("cuda", EngineOptions(), True),
+        ("cuda:1", EngineOptions(), True),
+        ("cuda", None, True),
+        ("cuda", EngineOptions(launch_ahead=False), False),
+    ],
+)
+def test_beginnings_are_launched_ahead_on_cuda_unless_the_options_say_otherwise(endless, device, options, launches):
+    engine = optioned(endless, device, options)
+    assert engine._stepper.ahead.enabled == launches
+    run_all(engine)
+    ahead = engine._stepper.ahead
+    assert (ahead.num_taken > 10) == launches
+    assert launches or (ahead.num_taken, ahead.num_dropped) == (0, 0)
+
+
+@pytest.mark.parametrize(("option", "called"), [(False, True), (True, False)])
+def test_an_engine_that_is_told_so_launches_ahead_whatever_its_options_say(endless, option, called):
+    engine = optioned(endless, "cuda", EngineOptions(launch_ahead=option))
+    engine.launch_ahead(called)
+    run_all(engine)
+    assert (engine._stepper.ahead.num_taken > 10) == called

@@ -90,3 +90,62 @@ def test_a_request_that_is_cancelled_between_steps_hears_of_them_before_its_end(
     engine.run()
     order = [event[0] for event in log.told]
     assert order == ["step", "chunk", "step", "chunk", "step", "chunk", "ended", "chunk"]
+
+
+def test_a_chore_is_done_behind_the_next_pass_once_and_in_order(endless):
+    done = []
+    engine = build_engine(endless, "fixed_depth")
+    run, readback = engine.setup.runner.run, engine._stepper._committer._readback
+    fetch = readback.fetch
+    engine.setup.runner.run = lambda *given: (done.append("pass"), run(*given))[1]
+    readback.fetch = lambda: (done.append("read"), fetch())[1]
+    engine.submit(PROMPTS[0], SamplingParams(40))
+    engine.step(settled=False)
+    done.clear()
+    for name in ("first", "second"):
+        engine.add_chore(lambda name=name: done.append(name))
+    assert done == []
+    engine.step(settled=False)
+    assert done == ["pass", "first", "second", "read"]
+    engine.add_chore(lambda: done.append("settled"))
+    engine.settle()
+    engine.settle()
+    assert done[4:] == ["settled"]
+
+
+def test_a_chore_that_another_one_asks_for_is_done_when_the_next_are(endless):
+    done = []
+    engine = build_engine(endless, "fixed_depth")
+    engine.add_chore(lambda: engine.add_chore(lambda: done.append("second")))
+    engine.settle()
+    assert done == []
+    assert not engine.step(settled=False)  # nothing is left to do, so nothing is put off
+    assert done == ["second"]
+
+
+@pytest.mark.parametrize("by", ["step", "settle", "run"])
+def test_what_a_chore_raises_comes_out_as_an_observers_and_the_others_are_done(endless, by):
+    engine = build_engine(endless, "fixed_depth", ["exit2"])
+    expected = [list(request.token_ids) for request in play_alone(endless)]
+    requests = [engine.submit(prompt, SamplingParams(9)) for prompt in PROMPTS[:2]]
+    for _ in range(3):
+        engine.step(settled=False)
+    done, steps = [], engine.tally.totals.num_steps
+    for name in ("first", "wrong", "second", "wrong", "third"):
+        engine.add_chore(lambda name=name: done.append(name) if name != "wrong" else {}[name])
+    with pytest.raises(KeyError, match="wrong") as caught:
+        {"step": lambda: engine.step(settled=False), "settle": engine.settle, "run": engine.run}[by]()
+    assert caught.value.__notes__ == ["1 more observers or listeners of the same step raised: KeyError"]
+    assert done == ["first", "second", "third"]
+    assert engine._stepper.step_index == (3 if by == "settle" else 4)  # the step that it came out of is complete
+    assert engine.tally.totals.num_steps >= steps
+    engine.run()
+    assert done == ["first", "second", "third"]
+    assert [request.token_ids for request in requests] == expected
+
+
+def play_alone(target):
+    engine = build_engine(target, "fixed_depth", ["exit2"])
+    requests = [engine.submit(prompt, SamplingParams(9)) for prompt in PROMPTS[:2]]
+    engine.run()
+    return requests
