@@ -326,7 +326,9 @@ def test_what_seems_to_take_less_than_nothing_takes_nothing(monkeypatch):
     assert {cell.phase: cell.seconds for cell in cells} == dict.fromkeys(("host", "plan", "hidden", *CHANGES), 0.0)
 
 
-@pytest.mark.parametrize(("device", "measured"), [("cpu", []), ("cuda", ["late", "join", "join", "late_draft", "hidden"])])
+@pytest.mark.parametrize(
+    ("device", "measured"), [("cpu", []), ("cuda", ["late", "join", "join", "late_draft", "hidden"])]
+)
 def test_steps_whose_requests_change_are_measured_on_cuda_alone(monkeypatch, device, measured):
     told = []
     cells = bench_of_made_up_runs(monkeypatch, device, told).cells(4)
