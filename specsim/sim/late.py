@@ -50,10 +50,10 @@ class Lateness:
         joined = self._cost.join_seconds(len(self._scheduler.running), len(self._scheduler.admitted))
         late = self._cost.late_seconds(max(batch, 1), drafting)
         launched, self._launched = self._launched, False
-        if not batch:
-            self._foreseen = 0
-            return joined + late
-        taken = self._plainly(batch, bool(chunks)) if self._plain else self._as_before(order)
+        if batch:
+            taken = self._plainly(batch, bool(chunks)) if self._plain else self._as_before(order)
+        else:
+            taken, self._foreseen = False, 0
         if launched:
             # A table that does not say what launching ahead gains knows nothing of launching.
             return joined + (0.0 if taken or not late else max(self._wasted, late))

@@ -46,9 +46,9 @@ class Flags:
         return worked
 
 
-def play(target, spec, folder, params, cost):
+def play(target, spec, folder, params, cost, **limits):
     """Requests that come and go, recorded; what was launched ahead of each step."""
-    engine = build_engine(target, spec, (lookup, "exit3"), depth=DEPTH, cost=cost, **LIMITS | ROOMY)
+    engine = build_engine(target, spec, (lookup, "exit3"), depth=DEPTH, cost=cost, **LIMITS | ROOMY | limits)
     flags = Flags(engine)
     with TrajectoryRecorder(folder, engine):
         for prompt, own in zip(PROMPTS[:5], params, strict=False):
@@ -94,6 +94,24 @@ def test_a_step_is_late_where_nothing_was_launched_ahead(stopping, tmp_path, spe
     assert "nothing" in found
     if spec not in ("adaspec@exit3", "dcut@ucb1"):  # one may stop drafting anywhere, the other changes drafters
         assert "taken" in found
+
+
+@pytest.mark.parametrize("spec", ["autoregressive", "fixed_depth@exit3"])
+def test_what_was_launched_for_nobody_is_charged_where_the_next_step_computes_prompts_alone(stopping, tmp_path, spec):
+    """The only request ends by surprise: what its next step was to begin with is waited for by the next one's prompt."""
+    cost = with_changes()
+    flags = play(stopping, spec, tmp_path / "run", BY_STOP, cost, max_num_seqs=1)
+    steps, _ = take_again(tmp_path / "run")
+    late = extras(tmp_path / "run", cost)
+    alone = [number for number, step in enumerate(steps) if not step.batch]
+    assert len(alone) == 8
+    assert {flags[number] for number in alone[1:]} >= {"dropped"}
+    for number in alone:
+        # Nobody decodes, so that a step that was begun for nothing is late by as much as that takes, or plainly late.
+        dropped = flags[number] == "dropped"
+        before = steps[number - 1].table_seconds
+        wasted = {"autoregressive": before.verify, "fixed_depth@exit3": before.draft}[spec] if dropped else 0.0
+        assert late[number] == pytest.approx(JOIN + max(LATE, wasted), abs=1e-9), (number, flags[number])
 
 
 def test_a_pass_is_not_launched_ahead_where_surprises_cost_more_than_it_gains(stopping, tmp_path):
