@@ -119,8 +119,6 @@ class Replica:
         """The SimPy process."""
         while True:
             if not self.scheduler.has_work():
-                if self._late is not None:
-                    self._late.rest()
                 self._idle = Signal(self.env)
                 yield self._idle
                 self._idle = None
@@ -306,6 +304,8 @@ class Replica:
             done = slots[state.emitted[slots] >= state.limit[slots]]
             for slot in done.tolist():
                 self._finish(slot)
+        if self._late is not None and not scheduler.has_work():
+            self._late.rest()
 
     def _commit_decodes(self, step: Step) -> int:
         slots, state = step.slots, self.scheduler.slots
