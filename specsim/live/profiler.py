@@ -27,7 +27,7 @@ from specsim.live.machine import hardware, versions
 from specsim.live.models import LoadedModel
 from specsim.live.paged_kv import PagedKV
 from specsim.live.profiler_cells import GAINED, Bench, Grid, check_rising, warm_up
-from specsim.live.profiler_steps import StepBench
+from specsim.live.profiler_steps import StepBench, tokens_of_steps
 from specsim.live.profiler_timing import Stopwatch
 from specsim.serving import EngineConfig
 
@@ -125,18 +125,21 @@ def profile(
 
 
 def profiling_setup(target: LoadedModel, grid: Grid) -> LiveSetup:
-    """The device side of an engine with room for the largest batch at the longest context, as far as memory goes."""
+    """The device side of an engine with room for the largest batch at the longest context and for whole steps, as far
+    as memory goes."""
     text = target.model.config.get_text_config()
-    memory = CPU_KV_BYTES
-    if torch.device(target.device).type == "cuda":
+    memory, device = CPU_KV_BYTES, torch.device(target.device).type
+    if device == "cuda":
         memory = int(torch.cuda.mem_get_info(target.device)[0] * EngineOptions().kv_memory)
     each = PagedKV.bytes_per_block(text, BLOCK_SIZE, getattr(torch, target.dtype))
-    wanted = max(batch * -(-grid.longest(batch) // BLOCK_SIZE) for batch in grid.batches)
+    longest = max(grid.longest(batch) for batch in grid.batches)
+    steps = min(grid.contexts[0] + tokens_of_steps(device, grid.depth), longest) + grid.depth + 1
+    wanted = max(batch * -(-max(grid.longest(batch), steps) // BLOCK_SIZE) for batch in grid.batches)
     config = EngineConfig(
         max_num_seqs=grid.batches[-1],
         block_size=BLOCK_SIZE,
         num_kv_blocks=max(1, min(wanted, memory // each)),
-        max_model_len=max(grid.longest(batch) for batch in grid.batches),
+        max_model_len=longest,
     )
     return LiveSetup(target, config, grid.depth, EngineOptions(), grid.buckets)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from specsim.cost import Cell, CostTable
 from specsim.cost.cells import Phase
+from specsim.errors import InputError
 from specsim.live.acceptor import TargetAcceptor
 from specsim.live.commit import Emission
 from specsim.live.engine import Engine, LiveSetup
@@ -52,13 +53,24 @@ MEAN_ACCEPTANCE = 2.0
 """Tokens a step of the made-up acceptance under which steps are timed."""
 
 
+def tokens_of_steps(device: str, depth: int) -> int:
+    """Output tokens of a request that is to be there in all steps of a policy, twice over.
+
+    device  its type, cpu or cuda
+    depth   most drafts a request
+    """
+    return 2 * (WARM_UP_STEPS[device] + STEPS[device]) * (depth + 1)
+
+
 class StepBench:
     """Runs an engine for a few steps, with made-up acceptance and prompts of a given length.
 
     setup       the device side, no request of which runs
     table       what passes take
-    context     tokens of a prompt
+    context     tokens of a prompt; where memory is short, fewer, so that all requests run at once
     depth       most drafts a request
+
+    Raises      InputError where memory does not hold a few tokens of each request
 
     measures_changes    whether steps whose requests change are measured: on a CPU passes vary by more than these take
     """
@@ -70,8 +82,16 @@ class StepBench:
         self.measures_changes = device == "cuda"
         self._steps, self._warm_up = STEPS[device], WARM_UP_STEPS[device]
         num_slots = len(setup.state.history)
-        room = setup.max_model_len - context
-        output = min(2 * (self._warm_up + self._steps) * (depth + 1), room)
+        # Were one preempted, the batch might never be full again, and a full one is what is waited for.
+        each = setup.pool.num_blocks // num_slots * setup.block_size
+        most = min(setup.max_model_len, each - depth - 1)
+        if most < 2:
+            raise InputError(
+                f"the KV cache holds {each} tokens of each of {num_slots} requests, and steps {depth} drafts deep need "
+                f"{depth + 3}: give fewer requests or shallower drafts"
+            )
+        context = min(context, most // 2)
+        output = min(tokens_of_steps(device, depth), most - context)
         drafter = SyntheticDrafter(STAND_IN, mean_acceptance_length=min(MEAN_ACCEPTANCE, depth + 1.0), max_depth=depth)
         config = SyntheticConfig(
             "profile", (drafter,), num_slots, num_prompt_tokens=(context, context), num_output_tokens=(output, output)

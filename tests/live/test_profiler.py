@@ -249,6 +249,8 @@ def bench_of_made_up_runs(monkeypatch, device, told=None, run=MadeUpRun, whole=0
         device=torch.device(device),
         state=SimpleNamespace(history=range(128)),
         max_model_len=999,
+        block_size=16,
+        pool=SimpleNamespace(num_blocks=128 * 20),
         target=SimpleNamespace(num_layers=32),
     )
     cells = [Cell("verify", whole, 1, tokens=1), Cell("prefill", 2.0, tokens=128)]
@@ -367,6 +369,47 @@ def test_steps_whose_requests_change_are_measured_at_every_batch_and_make_a_tabl
             assert table.join_seconds(cell.batch, cell.tokens) == cell.seconds
         elif cell.phase in asked:
             assert asked[cell.phase](cell.batch) == cell.seconds
+
+
+CROWDED = ProfileOptions(batches=(1, 8), contexts=(16,), max_tokens=32, depth=3)
+
+
+@pytest.mark.parametrize("blocks", [16, 24, None])
+def test_whole_steps_end_where_memory_is_short_or_only_short_contexts_are_measured(target, monkeypatch, blocks):
+    """All requests run at once, with shorter prompts where it must be: the batch was never full again otherwise."""
+    grid = CROWDED.grid("cpu")
+    if blocks is not None:
+        each = PagedKV.bytes_per_block(target.model.config, profiler.BLOCK_SIZE, torch.float32)
+        monkeypatch.setattr(profiler, "CPU_KV_BYTES", blocks * each)
+    setup = profiling_setup(target, grid)
+    assert setup.pool.num_blocks == (blocks or 8 * 4)  # of 52 tokens each: the longest request's, and lookahead
+    bench = StepBench(setup, linear_table(1e-2, 1e-3), grid.contexts[0], grid.depth)
+    for policy in ("autoregressive", "dcut"):
+        with bench._running(8, policy) as run, monkeypatch.context() as patched:
+            patched.setattr(run.engine, "step", at_most(run.engine.step, 200))
+            assert len(run.steady(2, 9).beside_the_pass) >= 9
+            if policy == "autoregressive":
+                run.waves(2, 2)
+            assert run.engine.tally.totals.num_preemptions == 0
+
+
+def at_most(step, times):
+    """A step that can be taken so many times."""
+    left = iter(range(times))
+
+    def counted(*given, **keywords):
+        assert next(left, None) is not None, f"still not full after {times} steps"
+        return step(*given, **keywords)
+
+    return counted
+
+
+def test_memory_that_holds_no_tokens_of_each_request_is_told_in_one_line(target, monkeypatch):
+    each = PagedKV.bytes_per_block(target.model.config, profiler.BLOCK_SIZE, torch.float32)
+    monkeypatch.setattr(profiler, "CPU_KV_BYTES", 7 * each)
+    grid = CROWDED.grid("cpu")
+    with pytest.raises(InputError, match="the KV cache holds 0 tokens of each of 8 requests, and steps 3 drafts deep"):
+        StepBench(profiling_setup(target, grid), linear_table(1e-2, 1e-3), grid.contexts[0], grid.depth)
 
 
 @pytest.mark.parametrize("policy", ["autoregressive", "dcut"])
