@@ -87,8 +87,10 @@ class Arms:
             alone = Arms(self.world, self.setup, [drafter])
             policy = f"fixed_depth:depth={drafter.spec.max_depth}"
             engine, loop = alone.engine(policy, batch, table)
-            self._warmed_up(engine, batch)
-            loop.stop()
+            try:
+                self._warmed_up(engine, batch)
+            finally:
+                loop.stop()
             for job in jobs[: scale.warm_up]:  # a drafter reads prompts of many lengths
                 engine.submit(job.token_ids, SamplingParams(max_tokens=4))
             engine.run()
@@ -96,10 +98,12 @@ class Arms:
     def rehearse(self, policy: str, batch: int, table: CostTable) -> None:
         """Take steps under a policy that nobody counts."""
         engine, loop = self.engine(policy, batch, table)
-        self._warmed_up(engine, batch)
-        for _ in range(REHEARSED):
-            engine.step(settled=False)
-        loop.stop()
+        try:
+            self._warmed_up(engine, batch)
+            for _ in range(REHEARSED):
+                engine.step(settled=False)
+        finally:
+            loop.stop()  # or the next engine would be refused the slots
 
     def measure(self, policy: str, batch: int, table: CostTable, folder: Path, seconds: float) -> Measured:
         """Serve requests under a policy, recorded.

@@ -311,7 +311,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "wait": {"type": float, "default": 0.0, "help": "seconds in which that folder may come; if it doesn't, measure"},
     "table_name": {"default": "", "help": "name of the table that is measured"},
     "table_batches": {"type": integers, "default": (), "help": "requests of its steps (default: those of the runs)"},
-    "peers": {"default": "yes", "help": "whether other libraries are run, too: yes or no"},
+    "peers": {"default": "yes", "choices": ("yes", "no"), "help": "whether other libraries are run, too"},
     "only": {"default": "", "help": "a regular expression: policies that are run (default: all)"},
     "flashspec": {"default": None, "help": "folder that holds the package flashspec, where it is not installed"},
 }

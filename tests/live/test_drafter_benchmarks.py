@@ -4,7 +4,9 @@ import importlib.util
 import json
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -205,3 +207,29 @@ def test_rounds_on_a_cpu_take_the_same_steps(script, tmp_path, capsys):
 def test_a_drafter_that_is_not_there_is_named(script):
     with pytest.raises(InputError, match="eagle-of-nowhere"):
         script("cpu_drafters", "--tiny", "--alone", "eagle-of-nowhere").main()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_rehearsal_gives_the_slots_back_whatever_happens(script, monkeypatch, fails):
+    """Otherwise every run behind one that cannot be is refused, too."""
+    module, done = script("drafter_run"), []
+    engine = SimpleNamespace(step=lambda settled: done.append("step"))
+    loop = SimpleNamespace(stop=lambda: done.append("stopped"))
+
+    def warmed_up(self, engine, batch):
+        if fails:
+            raise InputError("no room")
+
+    monkeypatch.setattr(module.Arms, "engine", lambda *asked: (engine, loop))
+    monkeypatch.setattr(module.Arms, "_warmed_up", warmed_up)
+    with pytest.raises(InputError, match="no room") if fails else nullcontext():
+        module.Arms(None, None, []).rehearse("dcut:depth=goodput", 8, None)
+    assert done == ["step"] * (0 if fails else module.REHEARSED) + ["stopped"]
+
+
+def test_whether_peers_are_run_is_yes_or_no(script, tmp_path, capsys):
+    module = script("h200_drafters", "--tiny", "--out", tmp_path, "--peers", "on")
+    with pytest.raises(SystemExit) as refused:
+        sys.modules["replay_run"].command(module.main, "", **module.OPTIONS)
+    assert refused.value.code == 2
+    assert "invalid choice: 'on'" in capsys.readouterr().err
