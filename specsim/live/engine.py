@@ -270,7 +270,8 @@ class Engine:
     def add_chore(self, chore: Callable[[], None]) -> None:
         """Have something done for which no request waits, such as writing down what has ended.
 
-        chore  is called once the next step's pass runs, or by `settle`; what it raises is raised as an observer's
+        chore  is called once the next step's pass runs, before a request is cancelled, when nothing is left to do, or
+               by `settle`; what it raises is raised as an observer's, and the others are called all the same
         """
         self._stepper.add_chore(chore)
 
@@ -279,7 +280,8 @@ class Engine:
         self._stepper.ahead.enabled = on
 
     def settle(self) -> None:
-        """Tell everyone of the latest step who has not been told; what they raise is raised then."""
+        """Tell everyone of the latest step who has not been told, and do what was put off; what that raises is raised
+        then."""
         self._stepper.settle()
         self.listening.raise_first()
 
