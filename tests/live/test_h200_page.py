@@ -131,4 +131,4 @@ def test_names_in_the_target_s_origin_keep_their_capitals():
     measured = script.read(script.MEASURED)
     assert measured["h200_near_ties"]["origin"] in PAGE
     other = measured["h200_near_ties"] | {"origin": "random weights in the shape of Llama-3-8B"}
-    assert "\nRandom weights in the shape of Llama-3-8B, " in script.near_ties({"h200_near_ties": other})
+    assert ": random weights in the shape of Llama-3-8B, " in script.near_ties({"h200_near_ties": other})
