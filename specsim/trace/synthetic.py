@@ -28,6 +28,15 @@ from specsim.trace.requests import Requests
 CACHE_BYTES = 128 * 2**20
 """Generated blocks kept in memory, at most."""
 
+MOST = 1000.0
+"""Beyond it a spread, a noise or a difficulty leaves nothing that float32 resolves."""
+
+LEAST_SPREAD = {"request": 1e-6, "token": 0.01}
+"""A smaller variance is hardly one, and what integrates over it overflows: write 0."""
+
+MOST_DEPTH, MOST_REQUESTS, MOST_OUTPUT_TOKENS, MOST_PROMPT_TOKENS = 1024, 10**7, 2**20, 2**31 - 1
+"""Columns over all requests, and the blocks of one, have to fit in memory."""
+
 TEXT, SHAPE, LUCK, NOISE = range(4)
 """What a random stream is for; streams of different purpose, drafter or request are independent."""
 
@@ -63,12 +72,14 @@ class SyntheticDrafter:
 
     def __post_init__(self) -> None:
         where = f"synthetic drafter {self.name!r}"
-        _require(self.max_depth >= 1, where, "max_depth", self.max_depth, "at least 1")
-        _require(self.hidden_variance >= 0.0, where, "hidden_variance", self.hidden_variance, "at least 0")
-        _require(self.overconfidence > 0.0, where, "overconfidence", self.overconfidence, "above 0")
-        _require(self.noise >= 0.0, where, "noise", self.noise, "at least 0")
-        factors = self.domain_difficulty.values()
-        _require(all(f > 0.0 for f in factors), where, "domain_difficulty", dict(self.domain_difficulty), "above 0")
+        _require(1 <= self.max_depth <= MOST_DEPTH, where, "max_depth", self.max_depth, f"1 to {MOST_DEPTH:,}")
+        for name in ("hidden_variance", "noise"):
+            value = getattr(self, name)
+            _require(0.0 <= value <= MOST, where, name, value, f"0 to {MOST:,.0f}")
+        confident = 0.0 < self.overconfidence <= MOST
+        _require(confident, where, "overconfidence", self.overconfidence, f"above 0, at most {MOST:,.0f}")
+        for name, factor in self.domain_difficulty.items():
+            _require(0.0 < factor <= MOST, where, f"difficulty of {name}", factor, f"above 0, at most {MOST:,.0f}")
         if (self.rates is None) == (self.mean_acceptance_length is None):
             raise InputError(f"{where}: allowed: either rates or mean_acceptance_length")
         if self.rates is not None:
@@ -145,17 +156,22 @@ class SyntheticConfig:
     def __post_init__(self) -> None:
         where = f"synthetic trace {self.name!r}"
         _require(len(self.drafters) >= 1, where, "drafters", "none", "at least one")
-        _require(self.num_requests >= 1, where, "num_requests", self.num_requests, "at least 1")
-        shares = list(self.domains.values())
-        _require(len(shares) >= 1 and min(shares) > 0.0, where, "domains", dict(self.domains), "shares above 0")
+        enough = 1 <= self.num_requests <= MOST_REQUESTS
+        _require(enough, where, "num_requests", self.num_requests, f"1 to {MOST_REQUESTS:,}")
+        shares = self.domains.values()
+        positive = len(shares) >= 1 and all(0.0 < share < np.inf for share in shares)
+        _require(positive, where, "domains", dict(self.domains), "shares above 0")
         for drafter in self.drafters:
             for domain in drafter.domain_difficulty:
                 _require(domain in self.domains, where, "domain_difficulty", domain, ", ".join(self.domains))
-        for name in ("num_prompt_tokens", "num_output_tokens"):
+        for name, limit in (("num_prompt_tokens", MOST_PROMPT_TOKENS), ("num_output_tokens", MOST_OUTPUT_TOKENS)):
             least, most = getattr(self, name)
-            _require(1 <= least <= most, where, name, (least, most), "1 <= least <= most")
-        _require(0.0 <= self.spread.request < 1.0, where, "request spread", self.spread.request, "0 to below 1")
-        _require(self.spread.token >= 0.0, where, "token spread", self.spread.token, "at least 0")
+            _require(1 <= least <= most <= limit, where, name, (least, most), f"1 <= least <= most <= {limit:,}")
+        request, token = self.spread.request, self.spread.token
+        inside = request == 0.0 or LEAST_SPREAD["request"] <= request < 1.0
+        _require(inside, where, "request spread", request, f"0, or {LEAST_SPREAD['request']:g} to below 1")
+        inside = token == 0.0 or LEAST_SPREAD["token"] <= token <= MOST
+        _require(inside, where, "token spread", token, f"0, or {LEAST_SPREAD['token']:g} to {MOST:,.0f}")
         distinct = self.distinct_requests
         _require(distinct is None or distinct >= 1, where, "distinct_requests", distinct, "at least 1, or None")
         _require(0 <= self.seed < 2**63, where, "seed", self.seed, "0 to 2^63 - 1")
@@ -322,7 +338,7 @@ class SyntheticTrace:
             source = int(self._source(np.asarray(index)))
             noise = self._stream(NOISE, drafter, source).standard_normal(chance.shape, dtype=np.float32)
             odds = np.maximum(chance, np.float32(1e-30)) / np.maximum(1.0 - chance, np.float32(1e-7))
-            odds = odds * np.exp(np.float32(config.noise) * noise)
+            odds = odds * np.exp(np.clip(np.float32(config.noise) * noise, -60.0, 60.0))  # beyond it float32 overflows
             chance = odds / (1.0 + odds)
         return chance.astype(np.float64)  # float32 values, as a written trace holds them
 

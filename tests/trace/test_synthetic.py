@@ -211,10 +211,16 @@ def test_the_manifest_holds_every_parameter():
         {"rates": None, "mean_acceptance_length": 0.5},
         {"rates": None, "mean_acceptance_length": 7.5},
         {"max_depth": 0},
+        {"max_depth": 10**9},
         {"hidden_variance": -1.0},
+        {"hidden_variance": float("inf")},
+        {"hidden_variance": 1e30},
         {"overconfidence": 0.0},
+        {"overconfidence": float("nan")},
         {"noise": -1.0},
+        {"noise": float("inf")},
         {"domain_difficulty": {"x": 0.0}},
+        {"domain_difficulty": {"x": 1e308}},
     ],
 )
 def test_a_wrong_drafter_is_refused(changes):
@@ -226,12 +232,19 @@ def test_a_wrong_drafter_is_refused(changes):
     "changes",
     [
         {"num_requests": 0},
+        {"num_requests": 10**23},
         {"domains": {}},
         {"domains": {"x": 0.0}},
+        {"domains": {"x": float("inf")}},
         {"num_output_tokens": (0, 5)},
+        {"num_output_tokens": (5, 10**12)},
         {"num_prompt_tokens": (5, 4)},
+        {"num_prompt_tokens": (5, 2**63)},
         {"spread": Spread(1.0, 1.0)},
+        {"spread": Spread(1e-300, 1.0)},
         {"spread": Spread(0.1, -1.0)},
+        {"spread": Spread(0.1, 0.001)},
+        {"spread": Spread(0.1, float("inf"))},
         {"distinct_requests": 0},
         {"seed": -1},
         {"drafters": (SyntheticDrafter("a", (0.5,), domain_difficulty={"maths": 2.0}),)},
@@ -241,6 +254,20 @@ def test_a_wrong_drafter_is_refused(changes):
 def test_a_wrong_workload_is_refused(changes):
     with pytest.raises(InputError, match=r"synthetic trace 'test'.*allowed"):
         SyntheticConfig(**({"name": "test", "drafters": (SyntheticDrafter("a", (0.5,)),)} | changes))
+
+
+@pytest.mark.parametrize("spread", [Spread(1e-6, 0.01), Spread(0.999, 1000.0), Spread(0.0, 0.0)])
+@pytest.mark.parametrize("hidden_variance", [0.0, 1e-9, 1000.0])
+@pytest.mark.parametrize("noise", [0.0, 1000.0])
+@pytest.mark.parametrize("difficulty", [0.001, 1000.0])
+def test_confidences_are_chances_at_the_ends_of_what_is_allowed(spread, hidden_variance, noise, difficulty):
+    drafter = SyntheticDrafter(
+        "a", (0.8,), hidden_variance=hidden_variance, noise=noise, domain_difficulty={"hard": difficulty}
+    )
+    trace = SyntheticTrace(config(drafter, domains={"hard": 1, "easy": 1}, num_requests=8, spread=spread))
+    for index in range(8):
+        confidence = trace.blocks(index, 0).scores["drawn_prob"]
+        assert ((confidence >= 0.0) & (confidence <= 1.0)).all()
 
 
 @pytest.mark.parametrize("length", [1.0, 2.0, 7.0])
