@@ -22,10 +22,24 @@ def _no_truth_value(value: Any) -> Any:
 
 
 Number = BeforeValidator(_no_truth_value)
-Count = Annotated[int, Number, Field(ge=1)]
-Seed = Annotated[int, Number, Field(ge=0)]
+Count = Annotated[int, Number, Field(ge=1, le=2**31 - 1)]
+Seed = Annotated[int, Number, Field(ge=0, le=2**63 - 1)]
 Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
+
+MOST_SEEDS = 10**4
+"""Of one cell of a study: every one is a run."""
+
+
+def _seeds_from_count(value: Any) -> Any:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        return value
+    if value > MOST_SEEDS:
+        raise ValueError(f"at most {MOST_SEEDS:,} are allowed")
+    return list(range(value))
+
+
+Seeds = Annotated[list[Seed], BeforeValidator(_seeds_from_count), Field(min_length=1)]
 
 
 class Section(BaseModel):
@@ -73,10 +87,6 @@ class TableSection(Section):
         return {"path": value} if isinstance(value, str) else value
 
 
-def _seeds_from_count(value: Any) -> Any:
-    return list(range(value)) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else value
-
-
 class StudyConfig(Section):
     """Policies x loads x cost tables x seeds on one trace."""
 
@@ -101,9 +111,7 @@ class StudyConfig(Section):
     requests_per_slot: Count = Field(
         default=4, description="finished requests a slot that end a closed loop, 8 in all at least"
     )
-    seeds: Annotated[list[Seed], BeforeValidator(_seeds_from_count), Field(min_length=1)] = Field(
-        [0, 1, 2, 3, 4], description="one run of each cell a seed; a number n means 0 to n - 1"
-    )
+    seeds: Seeds = Field([0, 1, 2, 3, 4], description="one run of each cell a seed; a number n means 0 to n - 1")
     engine: EngineSection = Field(default=EngineSection(), description="limits of one replica")
     slo: SloSection | None = Field(default=None, description="bounds of goodput; absent: goodput is not reported")
     clairvoyant: bool = Field(default=True, description="add the clairvoyant bound")

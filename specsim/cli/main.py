@@ -143,6 +143,8 @@ def run(arguments: list[str] | None = None) -> int:
         print(f"{TOLD}{f': {interrupt}' if str(interrupt) else ''}", file=sys.stderr)
         exec("")  # else, where an interrupt met an exec, `python -m` ends by the signal all the same
         return INTERRUPTED
+    except MemoryError as error:
+        return _complain(f"not enough memory for what was asked{f' ({error})' if str(error) else ''}; ask for less")
     except OSError as error:
         if error.errno not in PLACE_ERRORS:
             raise

@@ -179,8 +179,8 @@ def _seeds(text: str) -> list[int]:
     if "," not in text and found[0] > MOST_SEEDS:
         raise InputError(f"--seeds {text}: allowed up to {MOST_SEEDS}, which play side by side in memory")
     seeds = found if "," in text else list(range(found[0]))
-    if not seeds or min(seeds) < 0 or len(set(seeds)) != len(seeds):
-        raise InputError(f"--seeds {text}: give a number of seeds from 1 on, or different ones with commas between")
+    if not seeds or min(seeds) < 0 or max(seeds) >= 2**63 or len(set(seeds)) != len(seeds):
+        raise InputError(f"--seeds {text}: give a number of seeds from 1 on, or different ones below 2^63 with commas")
     return seeds
 
 

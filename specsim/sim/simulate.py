@@ -24,6 +24,9 @@ from specsim.sim.workload import ClosedLoop, TraceArrivals, Workload, request_or
 from specsim.telemetry import FINISH_REASONS, Run
 from specsim.trace import TraceLike
 
+MOST_REPLICAS = 4096
+"""Each one is kept in memory with its slots and its copy of the controller."""
+
 
 def simulate(
     trace: TraceLike,
@@ -53,8 +56,8 @@ def simulate(
     """
     if tuple(controller.drafters) != tuple(trace.drafters):
         raise InputError("the controller was built for other drafters than the trace has")
-    if num_replicas < 1:
-        raise InputError(f"num_replicas is {num_replicas}; it must be at least 1")
+    if not 1 <= num_replicas <= MOST_REPLICAS:
+        raise InputError(f"num_replicas is {num_replicas}; it must be from 1 to {MOST_REPLICAS:,}")
     if not len(trace.requests.request_id):
         raise InputError("the trace has no requests")
     simulation = Simulation(trace, cost, controller, engine, workload, seed, num_replicas, router, record_steps)

@@ -9,7 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from specsim.errors import InputError
+from specsim.serving.engine_config import LARGEST_LIMIT
 from specsim.serving.streams import ARRIVAL_STREAM, ORDER_STREAM
+
+LATEST_ARRIVAL = 1e9
+"""Seconds. Until then a clock of float64 tells instants a microsecond apart; much later a step takes it nowhere."""
 
 
 def request_order(num_available: int, seed: int) -> Iterator[int]:
@@ -22,6 +26,16 @@ def request_order(num_available: int, seed: int) -> Iterator[int]:
 def _check_positive(name: str, value: float) -> None:
     if not value > 0 or not np.isfinite(value):
         raise InputError(f"{name} is {value}; it must be positive and finite")
+
+
+def _check_count(name: str, value: int) -> None:
+    if not 1 <= value <= LARGEST_LIMIT:
+        raise InputError(f"{name} is {value}; it must be from 1 to {LARGEST_LIMIT:,}")
+
+
+def _check_instants(instants: np.ndarray) -> None:
+    if not instants.max(initial=0.0) <= LATEST_ARRIVAL:
+        raise InputError(f"the last request would arrive at {instants.max():g} s; allowed: until {LATEST_ARRIVAL:g} s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +53,8 @@ class ClosedLoop:
     num_requests: int
 
     def __post_init__(self) -> None:
-        _check_positive("concurrency", self.concurrency)
-        _check_positive("num_requests", self.num_requests)
+        _check_count("concurrency", self.concurrency)
+        _check_count("num_requests", self.num_requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +72,19 @@ class Gamma:
 
     def __post_init__(self) -> None:
         _check_positive("rate", self.rate)
-        _check_positive("num_requests", self.num_requests)
+        _check_count("num_requests", self.num_requests)
         _check_positive("burstiness", self.burstiness)
 
     def arrivals(self, seed: int) -> np.ndarray:
-        """[num_requests] float64 instants, seconds; the mean gap is 1 / rate whatever the shape."""
+        """[num_requests] float64 instants, seconds; the mean gap is 1 / rate whatever the shape.
+
+        Raises InputError when the last one is beyond `LATEST_ARRIVAL`.
+        """
         rng = np.random.default_rng([seed, ARRIVAL_STREAM])
-        scale = 1.0 / (self.rate * self.burstiness)
-        return np.cumsum(rng.gamma(self.burstiness, scale, self.num_requests))
+        scale = 1.0 / max(self.rate * self.burstiness, np.finfo(np.float64).tiny)
+        instants = np.cumsum(rng.gamma(self.burstiness, scale, self.num_requests))
+        _check_instants(instants)
+        return instants
 
 
 def Poisson(rate: float, num_requests: int) -> Gamma:
@@ -89,12 +108,15 @@ class TraceArrivals:
         """Rows in order of arrival, and their scaled instants.
 
         arrival_at  [requests] float64, seconds, NaN when the trace has none
+        Raises      InputError when it has none, or the last one is beyond `LATEST_ARRIVAL`
         """
         if len(arrival_at) == 0 or np.isnan(arrival_at).any():
             missing = int(np.isnan(arrival_at).sum())
             raise InputError(f"requests.parquet, column arrival_at: {missing} requests have no arrival to replay")
         order = np.argsort(arrival_at, kind="stable")
-        return order, (arrival_at[order] - arrival_at[order[0]]) * self.time_scale
+        instants = (arrival_at[order] - arrival_at[order[0]]) * self.time_scale
+        _check_instants(instants)
+        return order, instants
 
 
 Workload: TypeAlias = ClosedLoop | Gamma | TraceArrivals

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from specsim.config import Count, EngineSection, Section, Seed, Text
+from specsim.config import Count, EngineSection, Section, Seed, Seeds, Text
 from specsim.errors import InputError
 from specsim.policies.config import ControllerConfig
 
 Objective: TypeAlias = Literal["throughput", "p99_tpot"]
 Half: TypeAlias = Literal["tuning", "validation"]
-
-
-def _seeds_from_count(value: Any) -> Any:
-    return list(range(value)) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else value
-
-
-Seeds = Annotated[list[Seed], BeforeValidator(_seeds_from_count), Field(min_length=1)]
 
 
 class TuneConfig(Section):

@@ -118,6 +118,21 @@ def test_a_place_that_cannot_be_written_is_one_line(refused, monkeypatch, fault,
     assert refused("demo") == message
 
 
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (MemoryError(), "not enough memory for what was asked; ask for less"),
+        (MemoryError("7.45 GiB"), "not enough memory for what was asked (7.45 GiB); ask for less"),
+    ],
+)
+def test_what_does_not_fit_in_memory_is_one_line(refused, monkeypatch, fault, message):
+    def fail(*arguments, **options):
+        raise fault
+
+    monkeypatch.setattr(main, "app", fail)
+    assert refused("demo") == message
+
+
 @pytest.mark.parametrize("option", ["--html", "--out"])
 def test_a_folder_that_cannot_be_made_is_one_line(refused, world, option):
     study = ["--trace", world / "trace", "--cost", world / "linear", "--policy", "dcut@strong", "--batch", "2"]

@@ -195,6 +195,8 @@ def test_notes_of_one_run_do_not_stick_to_the_table():
     ("change", "message"),
     [
         ({"num_replicas": 0}, "num_replicas is 0"),
+        ({"num_replicas": 10**9}, "num_replicas is 1000000000; it must be from 1 to 4,096"),
+        ({"workload": Poisson(1e-300, 5)}, "the last request would arrive at .*e.300 s; allowed: until 1e.09 s"),
         ({"router": "random"}, "router is 'random'; allowed: round_robin, least_loaded"),
     ],
 )
@@ -208,6 +210,9 @@ def test_bad_arguments_are_named(change, message):
     [
         (lambda: ClosedLoop(0, 5), "concurrency is 0"),
         (lambda: ClosedLoop(1, 0), "num_requests is 0"),
+        (lambda: ClosedLoop(10**23, 5), "concurrency is 1.*; it must be from 1 to 2,147,483,647"),
+        (lambda: ClosedLoop(1, 2**63), "num_requests is 9223372036854775808; it must be from 1 to"),
+        (lambda: Poisson(1.0, 10**23), "num_requests is 1.*; it must be from 1 to"),
         (lambda: Poisson(-1.0, 5), "rate is -1.0"),
         (lambda: Poisson(float("nan"), 5), "rate is nan"),
         (lambda: Gamma(1.0, 5, 0.0), "burstiness is 0.0"),
@@ -234,6 +239,15 @@ def test_acceptance_censored_inside_the_output_is_not_replayed():
     trace.censored_at = 7
     with pytest.raises(InputError, match=r"request \d+, drafter block: acceptance was censored inside the output"):
         run(trace)
+
+
+def test_rate_times_burstiness_may_be_less_than_any_number():
+    assert (Gamma(1e-200, 5, 1e-200).arrivals(seed=0) == 0.0).all()  # a law that hardly ever leaves 0
+
+
+def test_arrivals_that_a_clock_cannot_tell_apart_from_steps_are_refused():
+    with pytest.raises(InputError, match=r"the last request would arrive at 1e\+300 s; allowed: until 1e\+09 s"):
+        TraceArrivals(1e300).schedule(np.array([0.0, 1.0]))
 
 
 def test_arrivals_a_trace_does_not_have_are_not_made_up():

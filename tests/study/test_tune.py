@@ -275,6 +275,7 @@ def test_progress_ends_where_it_said_it_would(config):
         ({"objective": "latency"}, "objective is 'latency': input should be 'throughput' or 'p99_tpot'"),
         ({"batches": [2, 2]}, "batches .2, 2. repeats a value"),
         ({"batches": []}, "batches is .*at least 1"),
+        ({"seeds": 10**12}, "seeds is 1000000000000: at most 10,000 are allowed"),
         ({"validation_seeds": 1}, "validation_seeds is .*at least 2"),
         ({"trials": 0}, "trials is 0: input should be greater than or equal to 1"),
         ({"policy": "nothing@three"}, "unknown budget policy 'nothing'"),

@@ -104,10 +104,6 @@ def bernoulli(
         raise InputError(f"{num_steps} steps are too few: allowed at least {len(COURSES)}")
     if len(means) < 2 or not all(0.0 <= mean <= 1.0 for mean in means):
         raise InputError(f"means {'/'.join(f'{mean:g}' for mean in means)}: allowed two or more numbers in [0, 1]")
-    if not (0.0 < seconds < float("inf") and 0.0 <= switch_seconds < float("inf")):
-        raise InputError(
-            f"a step of {seconds:g} s and a switch of {switch_seconds:g} s: allowed above 0 and at least 0, both finite"
-        )
     course = COURSES[name]
     acceptance = course(np.array(means, dtype=np.float64), num_steps)
     return BernoulliArms(

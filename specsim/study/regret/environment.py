@@ -7,7 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
+from specsim.errors import InputError
 from specsim.study.regret.feedback import Draws
+
+SHORTEST, LONGEST = 1e-9, 1e9
+"""Seconds of a step."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,15 @@ class Prices:
 
     @classmethod
     def alike(cls, num_arms: int, seconds: float, switch_seconds: float) -> Prices:
-        """The same for every arm, whatever it missed."""
+        """The same for every arm, whatever it missed.
+
+        Raises  InputError when one is no duration that sums of float64 keep apart
+        """
+        if not (SHORTEST <= seconds <= LONGEST and 0.0 <= switch_seconds <= LONGEST):
+            raise InputError(
+                f"a step of {seconds:g} s and a switch of {switch_seconds:g} s: allowed {SHORTEST:g} and 0 "
+                f"to {LONGEST:g} s"
+            )
         every = np.ones(num_arms)
         return cls(every * seconds, every * switch_seconds, every * 0.0)
 

@@ -16,6 +16,12 @@ from specsim.trace import TraceLike
 MOST_REQUESTS = 256
 """Requests of a domain that are read, from its first on: beyond that their means hardly move, and memory is bounded."""
 
+MOST_BATCH = 4096
+"""Positions a step, all of which are drawn for every run."""
+
+PIECE_BYTES = 64 * 2**20
+"""Drawn positions that are in memory at once."""
+
 CATCH_UP_TOKENS = 1024
 """Missed tokens at which catching up is priced; the price of one is its share."""
 
@@ -57,6 +63,10 @@ class TraceArms:
 
     def draw(self, rngs: list[np.random.Generator], start: int, stop: int) -> Draws:
         """`batch` positions a step and run, drawn with replacement from the step's domain, the same for every arm."""
+        size = max(1, PIECE_BYTES // (8 * len(rngs) * self.batch * len(self.arms)))
+        return _joined([self._draw(rngs, at, min(at + size, stop)) for at in range(start, stop, size)])
+
+    def _draw(self, rngs: list[np.random.Generator], start: int, stop: int) -> Draws:
         share = np.stack([rng.random((stop - start, self.batch)) for rng in rngs], axis=1)
         parts: list[Draws] = []
         for first, last, domain in self._stretches(start, stop):
@@ -64,17 +74,22 @@ class TraceArms:
             rows = (share[first - start : last - start] * len(found.accepted)).astype(np.int64)
             summed = (values[rows].sum(axis=2) for values in (found.accepted, found.tested, found.tokens))
             parts.append(Draws(*summed))
-        return Draws(
-            np.concatenate([part.accepted for part in parts]),
-            np.concatenate([part.tested for part in parts]),
-            np.concatenate([part.tokens for part in parts]),
-        )
+        return _joined(parts)
 
     def _stretches(self, start: int, stop: int) -> list[tuple[int, int, str]]:
         """First step, end and domain of each run of equal domains."""
         cuts = [step for step in range(start + 1, stop) if self.domains[step] != self.domains[step - 1]]
         bounds = [start, *cuts, stop]
         return [(a, b, self.domains[a]) for a, b in pairwise(bounds)]
+
+
+def _joined(parts: list[Draws]) -> Draws:
+    """Draws of stretches that follow each other."""
+    return Draws(
+        np.concatenate([part.accepted for part in parts]),
+        np.concatenate([part.tested for part in parts]),
+        np.concatenate([part.tokens for part in parts]),
+    )
 
 
 def trace_arms(
@@ -94,12 +109,15 @@ def trace_arms(
     batch           positions a step
     cost            prices steps of `batch` requests that verify whole blocks, and what an idle drafter missed
     seconds, switch_seconds     prices without a table, alike for all drafters
-    Raises          InputError when the trace has a single drafter, or there are more domains than steps
+    Raises          InputError when the trace has a single drafter, there are more domains than steps, or too many
+                    requests a step
     """
     arms = tuple(drafter.name for drafter in trace.drafters)
     names = trace.requests.domains
     if len(arms) < 2:
         raise InputError(f"the trace has one drafter ({', '.join(arms)}), and choosing takes two")
+    if not 1 <= batch <= MOST_BATCH:
+        raise InputError(f"{batch} requests a step: allowed 1 to {MOST_BATCH:,}")
     if cycles * len(names) > num_steps:
         raise InputError(f"{num_steps} steps are too few for {cycles} cycles of {len(names)} domains")
     positions = {name: read_positions(trace, index) for index, name in enumerate(names)}

@@ -53,6 +53,16 @@ def test_draws_do_not_depend_on_how_they_are_chunked(small_trace):
     assert np.array_equal(whole.accepted, np.concatenate([piece.accepted for piece in pieces]))
 
 
+@pytest.mark.parametrize("most", [1, 5_000])
+def test_draws_do_not_depend_on_how_much_is_in_memory_at_once(small_trace, monkeypatch, most):
+    environment = trace_arms(small_trace, 60, batch=7)
+    whole = environment.draw([np.random.default_rng(seed) for seed in range(2)], 3, 50)
+    monkeypatch.setattr("specsim.study.regret.trace_arms.PIECE_BYTES", most)
+    pieces = environment.draw([np.random.default_rng(seed) for seed in range(2)], 3, 50)
+    for name in ("accepted", "tested", "tokens"):
+        assert np.array_equal(getattr(whole, name), getattr(pieces, name))
+
+
 def test_the_end_of_an_output_tests_no_further(small_trace):
     found = read_positions(small_trace, 0)
     last = found.accepted[39], found.tested[39], found.tokens[39]
