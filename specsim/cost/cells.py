@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
@@ -43,12 +42,22 @@ NO_CONTEXT: tuple[Phase, ...] = ("plan", "host", "switch", "hidden", "late", "la
 """Phases priced without context; their cells carry context 0."""
 
 
+LONGEST = 1e6
+"""Seconds, eleven days: nobody measured a longer step, and sums and squares of such are numbers still."""
+
+SHORTEST_PASS = 1e-9
+"""Seconds. Other phases may take none, but steps are told in plain passes."""
+
+LARGEST = 2**31 - 1
+"""No batch, number of tokens, depth or context is beyond it, as no limit of an engine is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One measured point.
 
     phase        which part of a step
-    seconds      median duration, finite and not negative
+    seconds      median duration, 0 to `LONGEST` (verify: from `SHORTEST_PASS`)
     batch        running requests (1 in prefill and switch)
     tokens       verify: tokens fed, one anchor a request included, and inside capture sizes a capture size;
                  prefill: prompt tokens added to a step; switch: tokens the drafter missed;
@@ -120,16 +129,16 @@ def _fault(cell: Cell, capture_sizes: tuple[int, ...]) -> str | None:
         return f"phase {cell.phase!r} is not one of {', '.join(PHASES)}"
     if cell.provenance not in PROVENANCES:
         return f"provenance {cell.provenance!r} is not one of {', '.join(PROVENANCES)}"
-    if not math.isfinite(cell.seconds) or cell.seconds < 0:
-        return f"seconds is {cell.seconds}, allowed are finite numbers from 0"
+    if not 0 <= cell.seconds <= LONGEST:
+        return f"seconds is {cell.seconds}, allowed are numbers from 0 to {LONGEST:,.0f}"
     for column in ("drafter", "tokens", "depth"):
         if (getattr(cell, column) is not None) != (column in NEEDS[cell.phase]):
             must = "needed" if column in NEEDS[cell.phase] else "not allowed"
             return f"{column} is {getattr(cell, column)!r} but {must} in phase {cell.phase}"
     for column, least in (("batch", 1), ("tokens", 1), ("depth", 1), ("context", 0), ("num_samples", 1)):
         value = getattr(cell, column)
-        if value is not None and value < least:
-            return f"{column} is {value}, allowed are integers from {least}"
+        if value is not None and not least <= value <= LARGEST:
+            return f"{column} is {value}, allowed are integers from {least} to {LARGEST:,}"
     if cell.phase in NO_BATCH and cell.batch != 1:
         return f"batch is {cell.batch} but phase {cell.phase} is priced by tokens, not by batch (write 1)"
     if cell.phase in NO_CONTEXT and cell.context != 0:
@@ -139,6 +148,8 @@ def _fault(cell: Cell, capture_sizes: tuple[int, ...]) -> str | None:
 
 def _verify_fault(cell: Cell, capture_sizes: tuple[int, ...]) -> str | None:
     assert cell.tokens is not None
+    if cell.seconds < SHORTEST_PASS:
+        return f"seconds is {cell.seconds} in phase verify, allowed are numbers from {SHORTEST_PASS:g}"
     if cell.tokens < cell.batch:
         return f"tokens is {cell.tokens} at batch {cell.batch}, allowed from one a request"
     if capture_sizes and cell.tokens <= capture_sizes[-1] and cell.tokens not in capture_sizes:

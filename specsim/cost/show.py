@@ -89,7 +89,11 @@ def _verify(table: CostTable, context: int) -> Iterator[RenderableType]:
 def _whole_step(table: CostTable, context: int, drafter: str) -> Iterator[RenderableType]:
     """At every measured budget of the deepest measured block."""
     what = f"whole step with {deepest(table, drafter)} drafts a request by {drafter}"
-    yield from _against_plain(what, whole_steps(table, context, drafter))
+    steps = whole_steps(table, context, drafter)
+    if steps:
+        yield from _against_plain(what, steps)
+    else:
+        yield Text(f"\n{what}: no batch was measured both drafting and verifying, at context {context}", style="bold")
 
 
 def _against_plain(what: str, steps: list[Step]) -> Iterator[RenderableType]:

@@ -105,17 +105,15 @@ def _verify_traces(table: CostTable, context: int, styles: Styles) -> list[Figur
 
 
 def _whole(table: CostTable, styles: Styles) -> Chart:
-    """A whole speculative step over a plain one."""
+    """A whole speculative step over a plain one, where a batch was measured both drafting and verifying."""
+    steps = {key: whole_steps(table, context, drafter) for key, (context, drafter) in places(table).items()}
     return Chart(
         name="whole",
         title="A whole step, in plain steps",
         caption="Drafting at the deepest measured depth, planning, verifying and the host's work, over a step that "
         "drafts nothing. Speculation pays where a request's step emits more tokens than this number says.",
         follows="place",
-        figures={
-            key: _ratios(whole_steps(table, context, drafter), styles)
-            for key, (context, drafter) in places(table).items()
-        },
+        figures={key: _ratios(own, styles) for key, own in steps.items() if own},
     )
 
 

@@ -78,6 +78,13 @@ def test_the_whole_step_adds_draft_and_host_to_verify():
     assert ratios(text) == ["1.00x", "2.50x", "1.50x", "2.75x"]  # 18 and 33 ms against 10 + 2
 
 
+def test_a_whole_step_that_no_measured_batch_makes_up_is_said_to_be_none():
+    costs = table([*verify({(1, 1): 0.01, (1, 8): 0.02}), *draft({(4, 7): 0.008})])
+    text = " ".join(printed(costs).split())
+    assert "whole step with 7 drafts a request by block: no batch was measured both drafting and verifying" in text
+    assert "draft by block: ms by batch and depth" in text
+
+
 def test_the_other_phases_are_listed_with_what_they_are_of():
     text = printed(table(WIDE, SIZES))
     assert row(text, "other phases: ms by batch", "host") == ["1.000", "1.000"]

@@ -86,6 +86,11 @@ def test_a_whole_step_is_told_in_plain_steps_at_each_context_and_for_each_drafte
     assert eagle == pytest.approx([(13 + 6 + 2) / 15, (33 + 6 + 2) / 15])
 
 
+def test_a_whole_step_that_no_measured_batch_makes_up_has_no_chart():
+    costs = table([*verify({(1, 1): 0.01, (1, 8): 0.02}), *draft({(4, 7): 0.008})])
+    assert [chart.name for chart in charts(costs)] == ["verify", "draft"]
+
+
 def test_without_a_drafter_a_whole_step_is_verifying_and_the_hosts_work():
     costs = table([*verify({(1, 1): 0.010, (1, 4): 0.030}), Cell("host", 0.010, 1)])
     assert [step.ratio for step in whole_steps(costs, 0, None)] == [1.0, 2.0]
