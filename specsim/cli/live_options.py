@@ -251,6 +251,17 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def split_arms(text: str) -> tuple[str, ...]:
+    """Names of drafters with commas between.
+
+    Raises   InputError where one is there twice
+    """
+    names = split_names(text)
+    if len(set(names)) != len(names):
+        raise InputError(f"--drafters {text}: give each once")
+    return names
+
+
 def read_state(path: Path | None) -> dict[str, Any] | None:
     """What a controller learned.
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from specsim.cli.live_options import split_arms
 from specsim.cli.loading import loading_modules
 from specsim.cli.options import check_folder
 from specsim.cli.record import command_line, console, progress_bar
@@ -94,7 +95,7 @@ def profile(
         "allow_remote_code": allow_remote_code,
         "load_format": load_format,
     }
-    names = [arm.strip() for arm in drafters.split(",") if arm.strip()]
+    names = split_arms(drafters)
     for arm in names:
         check_live_name(arm, **loading)
     prepare(threads)

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from specsim.cli.live_options import split_arms
 from specsim.cli.loading import loading_modules
 from specsim.cli.options import check_folder
 from specsim.core import DraftLaw
@@ -78,13 +79,11 @@ def record(
     """
     from specsim.live.extra import require_live
     from specsim.live.prompts import limited, read_prompts, shipped_prompts
-    from specsim.live.sampling import SamplingParams
 
     require_live()
     check_folder(out, "--out")
     check_writable(out, resume)
     law = _law(draft_law)
-    SamplingParams(max_new_tokens, temperature)  # refuses a temperature before anything is loaded
     files = read_prompts(prompts or [shipped_prompts()])
     with loading_modules():
         from specsim.live.drafters import build_drafter, check_name
@@ -93,15 +92,6 @@ def record(
         from specsim.live.recorder import RecordOptions
         from specsim.live.recorder import record as run
 
-    check_source(model)
-    names = [arm.strip() for arm in drafters.split(",")]
-    for arm in names:
-        check_name(arm, law, allow_pickle=allow_pickle)
-    prepare(threads)
-    console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
-    target = load_model(
-        model, dtype=dtype, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
-    )
     options = RecordOptions(
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,
@@ -115,6 +105,17 @@ def record(
         licence=licence,
         prompt_origin=prompt_origin,
         prompt_licence=prompt_licence,
+    )
+    check_source(model)
+    names = split_arms(drafters)
+    if not names:
+        raise InputError(f"--drafters {drafters!r}: give at least one")
+    for arm in names:
+        check_name(arm, law, allow_pickle=allow_pickle)
+    prepare(threads)
+    console.print(f"loading {model} (a GGUF file is converted once, which takes a while) ...", style="dim")
+    target = load_model(
+        model, dtype=dtype, device=device, allow_pickle=allow_pickle, allow_remote_code=allow_remote_code
     )
     arms = [build_drafter(arm, target, depth, law, allow_pickle=allow_pickle) for arm in names]
     with progress_bar() as bar:

@@ -72,6 +72,18 @@ class ProfileOptions:
         for key in ("name", "licence"):
             if not getattr(self, key).strip():
                 raise InputError(f"{key} is empty; it must hold a text")
+        for name, values in (("batches", self.batches), ("contexts", self.contexts), ("buckets", self.buckets)):
+            if values is not None and (fault := check_rising(name, values)):
+                raise InputError(fault)
+        for name in ("depth", "repeats", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}: must be at least 1")
+        if self.batches[0] != 1:
+            raise InputError(f"batches start at {self.batches[0]}: must start at 1, where prompts are timed")
+        if self.batches[-1] > self.max_tokens:
+            raise InputError(f"batch {self.batches[-1]} needs more than {self.max_tokens} tokens: raise max_tokens")
+        if self.buckets is not None and self.buckets[-1] > self.max_tokens:
+            raise InputError(f"bucket {self.buckets[-1]} is above the {self.max_tokens} tokens of max_tokens")
 
     def grid(self, device: str) -> Grid:
         """Where to measure on a device."""
@@ -197,23 +209,8 @@ def _less_plain_pass(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _check_options(options: ProfileOptions, target: LoadedModel) -> None:
-    for name in ("batches", "contexts"):
-        if fault := check_rising(name, getattr(options, name)):
-            raise InputError(fault)
-    for name in ("depth", "repeats", "max_tokens"):
-        if getattr(options, name) < 1:
-            raise InputError(f"{name} {getattr(options, name)}: must be at least 1")
-    if options.batches[0] != 1:
-        raise InputError(f"batches start at {options.batches[0]}: must start at 1, where prompts are timed")
-    if options.batches[-1] > options.max_tokens:
-        raise InputError(f"batch {options.batches[-1]} needs more than {options.max_tokens} tokens: raise max_tokens")
-    if options.buckets is not None:
-        if fault := check_rising("buckets", options.buckets):
-            raise InputError(fault)
-        if torch.device(target.device).type != "cuda":
-            raise InputError(f"buckets on {target.device!r}: only on cuda are passes captured as graphs")
-        if options.buckets[-1] > options.max_tokens:
-            raise InputError(f"bucket {options.buckets[-1]} is above the {options.max_tokens} tokens of max_tokens")
+    if options.buckets is not None and torch.device(target.device).type != "cuda":
+        raise InputError(f"buckets on {target.device!r}: only on cuda are passes captured as graphs")
     limit = target.model.config.get_text_config().max_position_embeddings
     if options.contexts[-1] + max(options.max_tokens, options.depth) > limit:
         raise InputError(

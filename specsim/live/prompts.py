@@ -86,7 +86,7 @@ def limited(files: Sequence[PromptFile], limit: int | None) -> tuple[PromptFile,
         return tuple(files)
     longest = max(len(file.prompts) for file in files)
     places = (place for row in range(longest) for place, file in enumerate(files) if row < len(file.prompts))
-    kept = Counter(islice(places, limit))
+    kept = Counter(islice(places, min(limit, sum(len(file.prompts) for file in files))))
     return tuple(replace(file, prompts=file.prompts[: kept[place]]) for place, file in enumerate(files) if kept[place])
 
 

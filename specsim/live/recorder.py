@@ -71,6 +71,13 @@ class RecordOptions:
     prompt_origin: str = ""
     prompt_licence: str = "not stated"
 
+    def __post_init__(self) -> None:
+        for name in ("max_new_tokens", "batch_size", "segment"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} {value}: must be at least 1")
+        SamplingParams(temperature=self.temperature, seed=self.seed)  # refuses what no request may ask for
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -232,14 +239,9 @@ def _encode(prompt: Prompt, target: LoadedModel, options: RecordOptions) -> np.n
 
 
 def _check_options(options: RecordOptions, drafters: Sequence[Drafter]) -> None:
-    for name in ("max_new_tokens", "batch_size", "segment"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise InputError(f"{name} {value}: must be at least 1")
     names = [drafter.spec.name for drafter in drafters]
     if not names or len(set(names)) != len(names):
         raise InputError(f"drafters {', '.join(names) or 'none'}: must be at least one, each once")
-    SamplingParams(temperature=options.temperature, seed=options.seed)  # refuses what no request may ask for
     drawn = [drafter.spec.name for drafter in drafters if drafter.spec.law == "sampled"]
     if drawn and not options.temperature:
         raise InputError(f"drafter {drawn[0]!r} draws its drafts: give a temperature above 0")

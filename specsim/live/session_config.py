@@ -27,6 +27,8 @@ DEFAULT_DEPTH = 15
 DEMO_COST = "cpu-smollm2"
 """The shipped cost table of the demo model on a CPU."""
 
+ARMS_DIFFER = "arms must differ in name"
+
 UNTRAINED = {
     "ngram": DrafterSpec("ngram", "ngram", "point_mass", "parallel", ("drawn_prob",), 1, target_fraction=0.0),
     "exit": DrafterSpec(
@@ -118,6 +120,11 @@ class SessionConfig:
             raise InputError("give a concurrency or an arrival rate: arrivals wait for nobody")
         if self.compare_seconds is not None and not 0 <= self.compare_seconds < float("inf"):
             raise InputError(f"the time for comparisons is {self.compare_seconds} s; it must be finite and at least 0")
+        if self.compare_seconds is not None and not (self.compare or self.ablate):
+            raise InputError(
+                f"the time for comparisons is {self.compare_seconds} s, and there are none: give --compare, "
+                "--compare-autoregressive or --ablate"
+            )
         names = self.drafters
         if len(set(names)) != len(names) or not all(names):
             raise InputError(f"drafters {', '.join(names) or 'none'}: give each once, with commas between")
@@ -183,10 +190,14 @@ def check_session(config: SessionConfig, prompts: Sequence[Prompt]) -> None:
     specs = _known_specs(config) if replay is None else replayed_specs(config, replay)
     if specs is None:
         names = _arm_names(config)
+        if names is not None and len(set(names)) != len(names):
+            raise InputError(f"drafters {', '.join(config.drafters)}: {ARMS_DIFFER}, and are {', '.join(names)}")
         for policy in (config.policy, *config.compare):
             parse(policy) if names is None else check_parts(policy, names)
         _check_drafters(config)
         return
+    if replay is None:
+        _check_drafters(config)  # an exit after no layer has facts, too
     check_what_ifs(config, specs)
     controller = session_controller(config, specs)
     slots = num_slots(config, controller, cost, len(prompts) or num_requests(config))
@@ -293,7 +304,7 @@ def _known_specs(config: SessionConfig) -> tuple[DrafterSpec, ...] | None:
             specs.append(replace(UNTRAINED[kind], name=name, law=law, max_depth=config.lookahead))
     arms = [spec.name for spec in specs]
     if len(set(arms)) != len(arms):
-        raise InputError(f"drafters {', '.join(config.drafters)}: arms must differ in name, and are {', '.join(arms)}")
+        raise InputError(f"drafters {', '.join(config.drafters)}: {ARMS_DIFFER}, and are {', '.join(arms)}")
     return tuple(specs) if known else None
 
 

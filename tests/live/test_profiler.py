@@ -301,7 +301,7 @@ def test_steps_are_measured_launched_ahead_first_and_who_joins_where_nothing_is(
 
 
 @pytest.mark.parametrize(
-    ("whole", "layers"), [(0.008, 8), (0.0079, 9), (0.064, 1), (9.0, 1), (0.002, 32), (0.0001, 32), (0.0, 32)]
+    ("whole", "layers"), [(0.008, 8), (0.0079, 9), (0.064, 1), (9.0, 1), (0.002, 32), (0.0001, 32), (1e-9, 32)]
 )
 def test_drafting_that_hides_the_host_takes_two_milliseconds_or_as_much_as_the_target(monkeypatch, whole, layers):
     assert bench_of_made_up_runs(monkeypatch, "cuda", whole=whole)._long_drafting(4) == f"layers:{layers}"
@@ -616,14 +616,15 @@ def test_on_cuda_the_buckets_are_the_capture_sizes_and_every_verify_cell_is_one(
         ({"depth": 0}, "depth 0"),
         ({"repeats": 0}, "repeats 0"),
         ({"buckets": (8, 8)}, "buckets 8, 8: must be rising"),
+        ({"buckets": (8, 64)}, "bucket 64 is above the 32 tokens of max_tokens"),
         ({"buckets": (8, 16)}, "buckets on 'cpu': only on cuda"),
         ({"contexts": (8, 250)}, "context 250 with 32 more tokens is beyond the 256 positions of 'tiny'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(target, drafters, changed, told):
-    options = ProfileOptions(**{"batches": (1, 2), "contexts": (8, 16), "max_tokens": 32, "depth": 5} | changed)
+    options = {"batches": (1, 2), "contexts": (8, 16), "max_tokens": 32, "depth": 5} | changed
     with pytest.raises(InputError, match=told):
-        profile(target, drafters, options)
+        profile(target, drafters, ProfileOptions(**options))
 
 
 def arguments(model_folder, out, *more):
@@ -660,6 +661,24 @@ def test_a_shape_without_weights_is_profiled(model_folder, tmp_path, capsys):
     table = CostTable.open(out)
     assert table.meta.model == "tiny-llama"
     assert "random weights of shape tiny-llama" in table.meta.method
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--batches", "2"], "batches start at 2: must start at 1, where prompts are timed"),
+        (["--batches", "1,32"], "batch 32 needs more than 16 tokens: raise max_tokens"),
+        (["--contexts", "16,8"], "contexts 16, 8: must be rising integers from 1"),
+        (["--buckets", "0,8"], "buckets 0, 8: must be rising integers from 1"),
+        (["--drafters", "ngram, ngram"], "--drafters ngram, ngram: give each once"),
+    ],
+)
+def test_what_no_model_can_be_measured_with_is_refused_before_one_is_loaded(
+    model_folder, tmp_path, capsys, monkeypatch, more, told
+):
+    monkeypatch.setattr("specsim.live.models.load_model", lambda *_, **__: pytest.fail("the model was loaded"))
+    assert run(arguments(model_folder, tmp_path / "t", *more)) == 2
+    assert capsys.readouterr().err == f"specsim: error: {told}\n"
 
 
 @pytest.mark.parametrize(

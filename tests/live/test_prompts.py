@@ -99,6 +99,7 @@ def two_files(tmp_path):
         (3, {"a": [1, 2], "b": [8]}),
         (5, {"a": [1, 2, 3], "b": [8, 9]}),
         (9, {"a": [1, 2, 3, 4], "b": [8, 9]}),
+        (10**23, {"a": [1, 2, 3, 4], "b": [8, 9]}),
         (None, {"a": [1, 2, 3, 4], "b": [8, 9]}),
     ],
 )
@@ -109,7 +110,7 @@ def test_a_limit_is_of_prompts_in_all_taken_in_turn_from_each_file(tmp_path, lim
     assert [file.sha256 for file in cut] == [file.sha256 for file in files][: len(cut)]
 
 
-@pytest.mark.parametrize("limit", [*range(1, 8), None])
+@pytest.mark.parametrize("limit", [*range(1, 8), 2**63, None])
 def test_a_recording_and_a_run_mean_the_same_prompts_by_a_limit(tmp_path, limit):
     files = two_files(tmp_path)
     recorded = [prompt for file in limited(files, limit) for prompt in file.prompts]

@@ -360,6 +360,19 @@ def test_drafters_that_are_not_there_are_refused_before_the_model_is_loaded(earl
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--seed", 2**63), "seed is 9223372036854775808; it must be from 0 to 2^63 - 1"),
+        (("--temperature", "inf"), "temperature is inf; it must be finite and at least 0"),
+        (("--drafters", "ngram,ngram"), "--drafters ngram,ngram: give each once"),
+        (("--drafters", " , "), "--drafters ' , ': give at least one"),
+    ],
+)
+def test_what_no_model_can_be_recorded_with_is_refused_before_one_is_loaded(early, more, told):
+    assert early(*more) == told
+
+
 def test_a_folder_that_holds_a_recording_is_refused_before_the_model_is_loaded(
     early, target, drafters, files, tmp_path
 ):

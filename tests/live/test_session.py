@@ -291,6 +291,8 @@ TRAINED = ("ngram", "drafter=some/heads:sampled")
         ({"drafters": ("ngram:sampled",)}, "drafter 'ngram:sampled': must be ngram"),
         ({"drafters": ("eagle:smapled",)}, "all but ngram may end in :sampled"),
         ({"drafters": ("exit2", "exit2:sampled")}, "exit2"),
+        ({"drafters": ("exit0",)}, "drafter 'exit0': must be 'ngram', 'exitL'"),
+        ({"drafters": ("drafter=x/a", "drafter=y/a:sampled")}, "must differ in name, and are a, a"),
         ({"policy": "magic@ucb1"}, "unknown budget policy 'magic'"),
         ({"policy": "clairvoyant@ngram"}, "runs in simulation only"),
         ({"policy": "dcut:depth=good@ngram", "drafters": TRAINED}, "depth = 'good': allowed is a whole number"),

@@ -153,6 +153,7 @@ def test_a_comparison_that_cannot_be_is_refused_before_the_model_is_loaded(confi
         ({"compare": ("clairvoyant@ngram",)}, "runs in simulation only"),
         ({"compare": ("dcut@a@b",), "drafters": ("drafter=x",)}, "at most one @DRAFTER|at most one ~"),
         ({"compare_seconds": -1.0}, "time for comparisons is -1.0 s"),
+        ({"compare_seconds": 5.0}, "time for comparisons is 5.0 s, and there are none: give --compare"),
         ({"compare": ("fixed_depth@ngram",), "policy": "autoregressive", "cost": None}, "no cost table is shipped"),
     ):
         with pytest.raises(InputError, match=match):
