@@ -244,6 +244,8 @@ def _show(run: Run, summary: Summary, where: str, prefill_excluded: bool, as_jso
 
 
 def _latency_table(summary: Summary) -> Table:
+    from specsim.report.wording import counted
+
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("latency, ms")
     for heading in ("mean", "p50", "p90", "p99"):
@@ -251,11 +253,13 @@ def _latency_table(summary: Summary) -> Table:
     table.add_column("", style="dim")
     for name, meaning in LATENCIES.items():
         values = (getattr(summary, f"{name}_{column}") for column in ("mean", "p50", "p90", "p99"))
-        table.add_row(name.upper(), *(_digits(1e3 * value) for value in values), meaning)
+        table.add_row(name.upper(), *(counted(1e3 * value) for value in values), meaning)
     return table
 
 
 def _metric_table(run: Run, summary: Summary) -> Table:
+    from specsim.report.wording import counted
+
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -263,15 +267,9 @@ def _metric_table(run: Run, summary: Summary) -> Table:
     for heading, field, factor, unit in METRICS:
         value = factor * getattr(summary, field)
         if math.isfinite(value):
-            table.add_row(heading, _digits(value), unit)
+            table.add_row(heading, counted(value), unit)
     steps = run.totals.num_decode_steps
     for name, number in zip((*(drafter.name for drafter in run.drafters), "no drafter"), run.arm_steps, strict=True):
         if 0 < number < steps:
-            table.add_row(f"drafted by {name}", _digits(100 * number / steps), "% of steps")
+            table.add_row(f"drafted by {name}", counted(100 * number / steps), "% of steps")
     return table
-
-
-def _digits(value: float) -> str:
-    from specsim.report.wording import digits
-
-    return f"{value:,.0f}" if value == int(value) else digits(value)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specsim.report.wording import digits, milliseconds, signed_percent
+from specsim.report.wording import counted, milliseconds, signed_percent
 from specsim.study.parity.compare import Parity
 from specsim.study.parity.measures import Pair
 
@@ -88,7 +88,7 @@ def _table(pairs: Sequence[Pair], column: str) -> Table:
 def _number(value: float, unit: str) -> str:
     if unit == "s":
         return milliseconds(value)
-    return f"{value:,.0f}" if value == round(value) else digits(value)
+    return counted(value)
 
 
 def _say(sentence: str, console: Console, style: str = "") -> None:

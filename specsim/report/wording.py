@@ -32,6 +32,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %" if math.isfinite(share) else NOTHING
 
 
+def counted(value: float) -> str:
+    """A whole number with all its digits, thousands with a comma; any other as `digits` has it."""
+    return f"{value:,.0f}" if float(value).is_integer() else digits(value)
+
+
 def signed_percent(share: float) -> str:
     """A relative difference, its sign always written: `+3.2 %`."""
     return f"{100 * share:+.1f} %" if math.isfinite(share) else NOTHING

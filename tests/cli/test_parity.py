@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
 
 import pytest
 
+from specsim.study.parity.measures import Pair
 from specsim.trace import Trace
 from specsim.trace.journal import REQUESTS_JOURNAL
 from tests.sim.simulated_run import TRACE, edit_run, edit_steps, write_run
@@ -44,6 +47,15 @@ def test_a_difference_ends_with_exit_code_1_and_is_named(specsim, run):
     assert "DIFFERENT at step 8: num_emitted was 77 live and is" in text
     assert "8 of" in text
     assert "Verified drafts by request in the rerun: 70" in text
+
+
+def test_what_a_run_of_prompts_alone_never_had_is_a_dash(specsim, run, monkeypatch):
+    unknown = [Pair("TPOT, mean", "s", math.nan, math.nan), Pair("tokens a request and step", "", math.nan, math.nan)]
+    monkeypatch.setattr("specsim.study.parity.compare.outcomes", lambda *_: unknown)
+    code, out, _ = specsim("parity", run)
+    assert code == 0
+    assert re.search(r"^TPOT, mean, ms( +–){3}$", out, re.MULTILINE)
+    assert re.search(r"^tokens a request and step( +–){3}$", out, re.MULTILINE)
 
 
 def test_json_is_the_whole_result_and_nothing_else(specsim, run):

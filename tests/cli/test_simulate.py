@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow.parquet as pq
 import pytest
@@ -150,8 +151,8 @@ def test_a_bound_is_marked(specsim, base):
         (["--trace", "nowhere"], "nowhere: no such trace"),
         (["--trace", "synthetic:none"], "unknown preset; allowed: h20-dflash"),
         (["--cost", "nowhere"], "nowhere: no such cost"),
-        (["--batch", "0"], "concurrency is 0; it must be positive"),
-        (["--batch", "-3"], "concurrency is -3; it must be positive"),
+        (["--batch", "0"], "concurrency is 0; it must be from 1"),
+        (["--batch", "-3"], "concurrency is -3; it must be from 1"),
         (["--batch", "x"], "Invalid value for '--batch'"),
         (["--batch", "257"], "--batch 257 exceeds --max-num-seqs 256"),
         (["--rate", "0"], "rate is 0.0; it must be positive"),
@@ -161,7 +162,7 @@ def test_a_bound_is_marked(specsim, base):
         (["--rate", "2", "--burstiness", "0"], "burstiness is 0.0; it must be positive"),
         (["--trace-arrivals", "1"], "24 requests have no arrival to replay"),
         (["--trace-arrivals", "1", "--requests", "3"], "--requests does not go with --trace-arrivals"),
-        (["--requests", "0"], "num_requests is 0; it must be positive"),
+        (["--requests", "0"], "num_requests is 0; it must be from 1"),
         (["--domain", "poetry"], "domain 'poetry' is not in the trace"),
         (["--seed", "-1"], "Invalid value for '--seed'"),
         (["--replicas", "0"], "Invalid value for '--replicas'"),
@@ -197,6 +198,13 @@ def test_a_cost_table_is_not_used_outside_its_range_unasked(refused, specsim, wo
     code, out, _ = specsim(*arguments, "--extrapolate")
     assert code == 0
     assert "extrapolated" in out
+
+
+def test_what_no_request_had_is_a_dash(specsim, base):
+    code, out, _ = specsim(*base, "--max-tokens", 1)
+    assert code == 0
+    assert re.search(r"^TTFT( +[\d.]+){4} +to the first token", out, re.MULTILINE)
+    assert re.search(r"^TPOT( +–){4} +a further token", out, re.MULTILINE)
 
 
 def test_a_state_of_another_policy_is_refused(refused, base, tmp_path):

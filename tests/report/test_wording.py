@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from specsim.report.wording import digits, half_width, milliseconds, percent, signed_percent, span, times
+from specsim.report.wording import counted, digits, half_width, milliseconds, percent, signed_percent, span, times
 
 NAN = math.nan
 
@@ -29,7 +29,13 @@ def test_thousands_are_told_apart():
     assert digits(1234567.8) == "1,234,568"
 
 
-@pytest.mark.parametrize("write", [digits, times, percent, signed_percent, milliseconds])
+def test_whole_numbers_keep_all_their_digits_and_others_have_three():
+    assert [counted(value) for value in (0.0, 12.0, 12345.0, 12345, 12.345, -3.0)] == [
+        "0", "12", "12,345", "12,345", "12.3", "-3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("write", [digits, counted, times, percent, signed_percent, milliseconds])
 @pytest.mark.parametrize("value", [NAN, math.inf, -math.inf])
 def test_what_is_no_number_is_a_dash(write, value):
     assert write(value) == "–"
