@@ -188,7 +188,7 @@ def near_ties(found: dict[str, Any]) -> str:
     reports = [found[name] for name in ("h200_near_ties", NEAR_TIES_TOO) if name in found]
     heads = ("positions", "requests that differ", "near ties", "largest gap", "largest noise", "faults")
     rows = [f"| model | controller | {' | '.join(heads)} |", f"|---|---{'|---' * len(heads)}|"]
-    for report, own in [(report, own) for report in reports for own in report["controllers"]]:
+    for report, own in [(each, own) for each in reports for own in each["controllers"]]:
         cells = (
             f"{own['positions']:,}",
             f"{own['differing_requests']} of {own['requests']}",
