@@ -29,10 +29,10 @@ class Contender:
         """[seeds] float64, what speedups compare.
 
         Closed loop: steady throughput, tokens/s. Open loop: 1 / mean end-to-end seconds, for there throughput is
-        the arrivals' whatever the policy.
+        the arrivals' whatever the policy. NaN where no token took any time.
         """
         if self.records[0].rate:
-            return np.array([1.0 / record.summary.e2e_mean for record in self.records])
+            return np.array([1.0 / (record.summary.e2e_mean or math.nan) for record in self.records])
         return np.array([record.summary.steady_token_throughput for record in self.records])
 
 

@@ -28,7 +28,9 @@ def _of_table(cells: list[Cell]) -> list[str]:
     places: dict[tuple[int, float], list[Cell]] = {}
     for cell in cells:
         places.setdefault((cell.batch, cell.rate), []).append(cell)
-    winners = [winner for place in places.values() if (winner := _winner(place)) is not None]
+    found = [winner for place in places.values() if (winner := _winner(place)) is not None]
+    unknown = [winner for winner in found if math.isnan(_speedup(winner))]
+    winners = [winner for winner in found if winner not in unknown]
     slower = [cell for cell in cells if cell.slower_than_autoregressive]
     undecided = [cell for cell in cells if cell.not_distinguishable and not cell.slower_than_autoregressive]
     return [
@@ -38,6 +40,7 @@ def _of_table(cells: list[Cell]) -> list[str]:
         *_verdict("not distinguishable from autoregressive", undecided),
         *_arms(cells),
         *_bound(winners),
+        *_unknown(unknown),
     ]
 
 
@@ -45,6 +48,10 @@ def _winner(place: list[Cell]) -> Cell | None:
     """The fastest policy that can be run and keeps the output law; the first of equals."""
     eligible = [cell for cell in place if not cell.clairvoyant and cell.lossy_reason is None]
     return max(eligible, key=_speedup, default=None)
+
+
+def _unknown(cells: list[Cell]) -> list[str]:
+    return [f"no speedup is known at {_at(cells, None)}: no finished request has a second token."] if cells else []
 
 
 def _wins(winners: list[Cell]) -> list[str]:

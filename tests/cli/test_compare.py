@@ -50,6 +50,15 @@ def test_it_writes_the_report_and_says_where(specsim, base, tmp_path):
     assert "<html" in (tmp_path / "deep" / "report.html").read_text()[:2000]
 
 
+@pytest.mark.parametrize(("load", "where"), [(("--batch", "2"), "batch 2"), (("--rate", "1"), "rate 1/s")])
+def test_outputs_of_one_token_leave_no_speedup(specsim, base, tmp_path, load, where):
+    report = tmp_path / "report.html"
+    code, out, err = specsim(*base[:7], *load, "--seeds", 2, "--jobs", 1, "--max-tokens", 1, "--html", report)
+    assert (code, err) == (0, "")
+    assert f"- No speedup is known at {where}: no finished request has a second token." in out
+    assert report.is_file()
+
+
 def test_runs_are_kept_and_taken_up_again(specsim, refused, base, tmp_path):
     assert specsim(*base, "--out", tmp_path / "out")[0] == 0
     assert "--resume" in refused(*base, "--out", tmp_path / "out")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from specsim.study.findings import findings
 from specsim.study.result import Cell
 
@@ -56,6 +58,15 @@ def test_nothing_beating_autoregressive_is_said_as_such():
     assert sentences == [
         "h20: nothing beats autoregressive decoding at batch 8.",
         "h20: slower than autoregressive: dcut at batch 8 (0.90x).",
+    ]
+
+
+def test_where_no_speedup_is_known_nobody_is_said_to_win():
+    unknown = [cell(name, math.nan, batch=4, share_of_clairvoyant=math.nan) for name in ("autoregressive", "dcut")]
+    assert findings(unknown) == ["h20: no speedup is known at batch 4: no finished request has a second token."]
+    assert findings([*unknown, reference(), cell("dcut", 1.65)]) == [
+        "h20: dcut is the fastest at batch 8 (1.65x, 1.63 to 1.67).",
+        "h20: no speedup is known at batch 4: no finished request has a second token.",
     ]
 
 
